@@ -38,7 +38,7 @@ func New(js jetstream.JetStream, names streams.Names) *Log { return &Log{js, nam
 type Records struct {
 	Items      []audit.Record        `json:"items" nullable:"false"`
 	NextCursor string                `json:"nextCursor" doc:"Pass it as after= to read on; empty on the last page. A page may have fewer records than asked for, and others may follow"`
-	Ends       map[string]RecordsEnd `json:"ends" doc:"Where the chain of each class ends"`
+	Ends       map[string]RecordsEnd `json:"ends,omitempty" doc:"Where the chain of each class ends; not told to a token of one namespace, which sees only parts of the chains"`
 }
 
 // RecordsEnd is the last record of a chain, whether it is there or not.
@@ -51,7 +51,7 @@ type RecordsEnd struct {
 type written struct {
 	Items      []json.RawMessage     `json:"items"`
 	NextCursor string                `json:"nextCursor"`
-	Ends       map[string]RecordsEnd `json:"ends"`
+	Ends       map[string]RecordsEnd `json:"ends,omitempty"`
 }
 
 // Routes are the operations.
@@ -66,7 +66,7 @@ func (l *Log) Routes(r *rest.Router) []*rest.Route {
 			rest.QueryParam("after", "The nextCursor of the page before: sequences by class, such as state-17.error-3", rest.Text(200)), rest.QueryParam("limit", "Size of the page; more than 500 is taken for 500", limit),
 			rest.QueryParam("tenant", "Only of this tenant", rest.Text(63)), rest.QueryParam("actor", "Only of this actor, by its id or type", rest.Text(256)),
 			rest.QueryParam("resource", "Only about this resource, by its type or id", rest.Text(256)), rest.QueryParam("class", "Only of this class", &huma.Schema{Type: huma.TypeString, Enum: anyOf(streams.Classes)}),
-			rest.QueryParam("since", "Only what was recorded then or later", moment()), rest.QueryParam("until", "Only what was recorded before", moment()),
+			rest.QueryParam("since", "Only what has happened then or later", moment()), rest.QueryParam("until", "Only what has happened before", moment()),
 		},
 		Responses: map[string]*huma.Response{"200": {Description: "A page", Content: r.BodyOf(reflect.TypeFor[Records]())}},
 	}}}
@@ -86,11 +86,11 @@ type wanted struct {
 	tenant, actor, resource string
 	classes                 []string
 	since, until            time.Time
-	sees                    func(key string) bool
+	who                     auth.Identity
 }
 
 func parse(q *rest.Request) (w wanted, err error) {
-	w = wanted{after: map[string]uint64{}, tenant: q.Query.Get("tenant"), actor: q.Query.Get("actor"), resource: q.Query.Get("resource"), classes: streams.Classes, sees: q.Who.Sees}
+	w = wanted{after: map[string]uint64{}, tenant: q.Query.Get("tenant"), actor: q.Query.Get("actor"), resource: q.Query.Get("resource"), classes: streams.Classes, who: q.Who}
 	if class := q.Query.Get("class"); class != "" {
 		w.classes = []string{class}
 	}
@@ -122,7 +122,7 @@ func parse(q *rest.Request) (w wanted, err error) {
 func (w *wanted) holds(r *audit.Record) bool {
 	return (w.actor == "" || w.actor == r.Actor.ID || w.actor == r.Actor.Type) &&
 		(w.resource == "" || r.Resource != nil && (w.resource == r.Resource.ID || w.resource == r.Resource.Type)) &&
-		!r.RecordedAt.Before(w.since) && (w.until.IsZero() || r.RecordedAt.Before(w.until)) && w.sees(r.Target.SessionID)
+		!r.Timestamp.Before(w.since) && (w.until.IsZero() || r.Timestamp.Before(w.until)) && w.who.Sees(r.Target.SessionID)
 }
 
 func (l *Log) list(q *rest.Request) error {
@@ -142,6 +142,9 @@ func (l *Log) list(q *rest.Request) error {
 	return q.JSON(http.StatusOK, page)
 }
 
+// slack is how much the clocks of those who write may differ.
+const slack = time.Hour
+
 // stored is a record as it was written.
 type stored struct {
 	record audit.Record
@@ -153,16 +156,19 @@ type stored struct {
 // page reads up to limit records of each class, and has the oldest of them.
 func (l *Log) page(ctx context.Context, w wanted, limit int) (*written, error) {
 	out := &written{Items: []json.RawMessage{}, Ends: map[string]RecordsEnd{}}
-	var all []stored
+	var chains [][]stored
 	more := false
 	for _, class := range w.classes {
 		some, end, behind, err := l.read(ctx, w, class, limit)
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the audit of class %s: %w", class, err)
 		}
-		all, more, out.Ends[class] = append(all, some...), more || behind, end
+		chains, more, out.Ends[class] = append(chains, some), more || behind, end
 	}
-	slices.SortStableFunc(all, func(a, b stored) int { return a.record.RecordedAt.Compare(b.record.RecordedAt) })
+	if w.who.Namespace != auth.AnyNamespace {
+		out.Ends = nil
+	}
+	all := merge(chains)
 	if len(all) > limit {
 		all, more = all[:limit], true
 	}
@@ -185,6 +191,22 @@ func (l *Log) page(ctx context.Context, w wanted, limit int) (*written, error) {
 	return out, nil
 }
 
+// merge is what some chains have, by the time when it was recorded. Those of a chain stay in their order, whatever times they say: `after` is up to where a client has a chain.
+func merge(chains [][]stored) (all []stored) {
+	for {
+		var next *[]stored
+		for i := range chains {
+			if c := chains[i]; len(c) > 0 && (next == nil || c[0].record.RecordedAt.Before((*next)[0].record.RecordedAt)) {
+				next = &chains[i]
+			}
+		}
+		if next == nil {
+			return all
+		}
+		all, *next = append(all, (*next)[0]), (*next)[1:]
+	}
+}
+
 // read reads up to limit records of a class behind those that a client has, and whether there are more.
 func (l *Log) read(ctx context.Context, w wanted, class string, limit int) (all []stored, end RecordsEnd, more bool, err error) {
 	s, err := l.js.Stream(ctx, l.names.AuditStream(class))
@@ -202,7 +224,8 @@ func (l *Log) read(ctx context.Context, w wanted, class string, limit int) (all 
 		AckPolicy: jetstream.AckNonePolicy, MaxDeliver: 1, MemoryStorage: true, Replicas: 1, InactiveThreshold: 10 * time.Second,
 	}
 	if w.after[class] == 0 && !w.since.IsZero() {
-		cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &w.since
+		begin := w.since.Add(-slack) // nothing is recorded before it has happened
+		cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &begin
 	}
 	cons, err := s.CreateConsumer(ctx, cfg)
 	if err != nil {
@@ -225,7 +248,7 @@ func (l *Log) read(ctx context.Context, w wanted, class string, limit int) (all 
 		}
 		r, err := audit.Parse(msg.Data())
 		if err != nil && !errors.Is(err, audit.ErrChanged) { // a client is to see what was changed
-			r.RecordedAt = meta.Timestamp
+			r.RecordedAt, r.Timestamp = meta.Timestamp, meta.Timestamp
 		}
 		text := msg.Data()
 		if !json.Valid(text) {

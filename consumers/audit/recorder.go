@@ -4,8 +4,10 @@ package audit
 // the chains of their classes (append), and the batch is acknowledged. Whatever fails ends serve, which begins again without what it had in memory.
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -46,6 +48,7 @@ const (
 	batch    = 256
 	most     = 10000    // entities in memory
 	maxExtra = 64 << 10 // bytes of what an event says besides
+	unnamed  = "unnamed"
 )
 
 // Consumer is the durable consumer of a machine's events.
@@ -108,13 +111,13 @@ func (r *Recorder) add(ctx context.Context, ev *consumers.Happened) error {
 		class = t.Class
 	}
 	subject := r.Names.Audit(string(class), r.Machine.Name, ev.Key)
+	c, err := r.chain(ctx, string(class)) // first: what is recorded after this look has the place of what is appended here
+	if err != nil {
+		return err
+	}
 	last, err := r.recorded(ctx, string(class), subject)
 	id := streams.Header(ev.Msg.Headers(), streams.HeaderID)
 	if err != nil || last.id == id || ev.In(&last.Folded) {
-		return err
-	}
-	c, err := r.chain(ctx, string(class))
-	if err != nil {
 		return err
 	}
 	text, head, err := c.head.Seal(recordOf(r.Machine, string(class), typ, ev), time.Now())
@@ -125,13 +128,27 @@ func (r *Recorder) add(ctx context.Context, ev *consumers.Happened) error {
 	last.id = id
 	c.head, r.last[subject] = head, last // the id is the hash: that of another record in the same place must not be taken for this one
 	c.msgs = append(c.msgs, &nats.Msg{Subject: subject, Data: text, Header: nats.Header{
-		streams.HeaderID: {head.Hash}, headerEvent: {fmt.Sprint(ev.Seq)},
+		streams.HeaderID: {head.Hash}, headerEvent: {last.String()},
 	}})
 	return nil
 }
 
-// headerEvent is the sequence of the event that a record is about: it may be given out again, so it is not part of the record.
+// headerEvent is up to which event of the entity there are records: the record itself does not say that where its event has no number, or is not the latest one by its time. Sequences
+// may be given out again, so it is not part of the record.
 const headerEvent = "Instar-Event"
+
+func (p *place) String() string {
+	return fmt.Sprint(p.Seq, " ", p.Version, " ", p.N, " ", p.At.UTC().Format(time.RFC3339Nano))
+}
+
+// scan reads what String has written.
+func (p *place) scan(text string) error {
+	var at string
+	if _, err := fmt.Sscan(text, &p.Seq, &p.Version, &p.N, &at); err != nil {
+		return fmt.Errorf("header %s is not as it was written: %w", headerEvent, err)
+	}
+	return p.At.UnmarshalText([]byte(at))
+}
 
 // recorded is the last event of an entity that has a record of a class.
 func (r *Recorder) recorded(ctx context.Context, class, subject string) (place, error) {
@@ -145,13 +162,9 @@ func (r *Recorder) recorded(ctx context.Context, class, subject string) (place, 
 	var last place
 	if m != nil {
 		_, record, err := audit.HeadOf(m.Data)
-		if err != nil { // whoever verifies the chain is told
+		if err := errors.Join(err, last.scan(m.Headers().Get(headerEvent))); err != nil { // whoever verifies the chain is told
 			r.Log.Error("a record of the audit is not as it was written", "subject", subject, "sequence", m.Sequence, "error", err)
 		}
-		ev := consumers.Happened{At: record.Timestamp}
-		ev.Version, ev.N, _ = streams.NumberOf(r.Machine.Name, record.Target.SessionID, record.EventID)
-		_, _ = fmt.Sscan(m.Headers().Get(headerEvent), &ev.Seq) // 0 is before all
-		ev.Note(&last.Folded)
 		last.id = record.EventID
 	}
 	r.last[subject] = last
@@ -164,21 +177,23 @@ func (r *Recorder) chain(ctx context.Context, class string) (*chain, error) {
 		return c, nil
 	}
 	c := &chain{stream: r.Names.AuditStream(class)}
-	info, err := streams.Info(ctx, r.NC, c.stream)
-	if err != nil {
-		return nil, fmt.Errorf("cannot look at stream %s: %w", c.stream, err)
-	}
 	m, err := streams.LastHeld(ctx, r.NC, c.stream, r.Names.Audits(class))
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the last record of stream %s: %w", c.stream, err)
 	}
-	if m != nil {
+	info, err := streams.Info(ctx, r.NC, c.stream)
+	if err != nil {
+		return nil, fmt.Errorf("cannot look at stream %s: %w", c.stream, err)
+	}
+	if m == nil {
+		c.head.At = info.State.LastTime // its hash is gone
+	} else {
 		c.last = m.Sequence
 		if c.head, _, err = audit.HeadOf(m.Data); err != nil {
 			r.Log.Error("the last record of a chain is not as it was written; the next one follows what it says", "stream", c.stream, "sequence", m.Sequence, "error", err)
 		}
 	}
-	c.head.Sequence = info.State.LastSeq // what was before may have its age; and where somebody has removed the last one, the gap stays
+	c.head.Sequence = info.State.LastSeq // what was before may have its age; and where somebody has removed the last one, the gap stays. If one was added since, append is refused
 	r.heads[class] = c
 	return c, nil
 }
@@ -189,15 +204,12 @@ func (r *Recorder) append(ctx context.Context) (written []string, err error) {
 		if len(c.msgs) == 0 {
 			continue
 		}
-		chain := &publish.Chain{Filter: r.Names.Audits(class), Last: c.last, Msgs: c.msgs}
+		chain := &publish.Chain{Filter: r.Names.Audits(class), Last: c.last, Place: c.head.Sequence + 1 - uint64(len(c.msgs)), Msgs: c.msgs}
 		r.Appender.AppendChains(ctx, c.stream, []*publish.Chain{chain})
 		if chain.Err != nil {
 			return nil, fmt.Errorf("cannot append to stream %s: %w", c.stream, chain.Err)
 		}
 		c.last, c.msgs = chain.Last, nil
-		if c.last != c.head.Sequence {
-			return nil, fmt.Errorf("stream %s gave record %d the sequence %d", c.stream, c.head.Sequence, c.last)
-		}
 		written = append(written, c.stream)
 	}
 	return written, nil
@@ -232,7 +244,7 @@ func recordOf(m *machines.Machine, class, typ string, ev *consumers.Happened) au
 		rec.Change = &audit.RecordChange{From: body.From, To: body.To}
 	}
 	rec.Actor = actorOf(m, body.Command, body.Actor)
-	rec.Result = resultOf(class, typ, body.Data)
+	rec.Result = resultOf(m, class, typ, body.Data)
 	if len(body.Data) <= maxExtra {
 		rec.Metadata = body.Data
 	} else {
@@ -244,27 +256,28 @@ func recordOf(m *machines.Machine, class, typ string, ev *consumers.Happened) au
 	return rec
 }
 
-// actorOf tells users from the program. What the table has as a command is of a user.
+// actorOf tells users from the program. What the table has as a command is of a user, also of one who does not say who he is.
 func actorOf(m *machines.Machine, command, actor string) audit.RecordActor {
 	switch in, ok := m.Input(command); {
+	case ok && !in.Report:
+		return audit.RecordActor{Type: audit.User, ID: cmp.Or(actor, unnamed)}
 	case actor == "":
 		return audit.RecordActor{Type: audit.Scheduler, ID: "timer"}
-	case ok && !in.Report:
-		return audit.RecordActor{Type: audit.User, ID: actor}
 	}
 	return audit.RecordActor{Type: audit.System, ID: actor}
 }
 
 // resultOf reads whether something has failed, and why.
-func resultOf(class, typ string, data json.RawMessage) audit.RecordResult {
+func resultOf(m *machines.Machine, class, typ string, data json.RawMessage) audit.RecordResult {
 	var said struct {
 		Error   json.RawMessage `json:"error"`
 		Code    string          `json:"code"`
 		Message string          `json:"message"`
+		To      string          `json:"to"` // of a change of the state
 	}
 	_ = json.Unmarshal(data, &said) // an event may say anything
-	failed := class == string(machines.ClassError) || len(said.Error) > 0
-	if !failed {
+	to, _ := m.State(said.To)
+	if class != string(machines.ClassError) && len(said.Error) == 0 && !to.Failed {
 		return audit.RecordResult{Success: true}
 	}
 	why := &audit.RecordError{Code: said.Code, Message: said.Message}
@@ -273,6 +286,9 @@ func resultOf(class, typ string, data json.RawMessage) audit.RecordResult {
 	}
 	if why.Code == "" {
 		why.Code = typ
+	}
+	if why.Message == "" && to.Failed {
+		why.Message = "its state is " + to.Name
 	}
 	return audit.RecordResult{Error: why}
 }

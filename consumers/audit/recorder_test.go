@@ -165,7 +165,7 @@ func TestTheChainGoesOnBehindWhatWasRemoved(t *testing.T) {
 	w := world(t)
 	config := audit.Stream(w.Names, "state", 1)
 	require.NoError(t, w.JS.DeleteStream(w.Ctx, config.Name))
-	config.DenyDelete = false // or nobody could
+	config.DenyDelete, config.DenyPurge = false, false // or nobody could
 	s, err := w.JS.CreateStream(w.Ctx, config)
 	require.NoError(t, err)
 	w.Ask(consumertest.ToThing("a", "create", ""))
@@ -180,4 +180,78 @@ func TestTheChainGoesOnBehindWhatWasRemoved(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.Next(msgs[1].Data, time.Now())
 	require.ErrorContains(t, err, "record 2: it is missing; the next one is 3")
+
+	require.NoError(t, s.Purge(w.Ctx))
+	w.Ask(consumertest.ToThing("a", "add", `{"n":1}`))
+	record(w, 1)
+	c = audit.Chain{Class: "state"}
+	_, err = c.Next(w.Stream(config.Name, ">")[0].Data, time.Now())
+	require.ErrorContains(t, err, "record 3: it was removed before its time", "also where nothing was left")
+}
+
+// A recorder that has seen the end of the stream before another one appended, and the last record after that, appends nothing: its record would be elsewhere than it says.
+func TestARecordIsStoredWhereItSaysOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	w := world(t)
+	w.Ask(consumertest.ToThing("a", "create", ""))
+	late := &Recorder{Deps: w.Deps, Machine: consumertest.Things}
+	late.open(w)
+	events, err := late.feed.Next(w.Ctx)
+	require.NoError(t, err)
+	require.NoError(t, late.add(w.Ctx, &events[0]))
+	record(w, 1)
+	late.heads["state"].last = 1
+	_, err = late.append(w.Ctx)
+	require.ErrorIs(t, err, publish.ErrConflict)
+	require.Len(t, all(w), 1)
+}
+
+// happens appends an event that no engine has made.
+func happens(w *consumertest.World, id, typ string, at time.Time) {
+	w.Publish(&nats.Msg{Subject: w.Names.Event("thing", "default.a", typ), Data: []byte(`{}`), Header: nats.Header{
+		streams.HeaderID: {"thing/default.a/" + id}, "ce-type": {typ}, "ce-time": {at.Format(time.RFC3339Nano)},
+	}})
+}
+
+// The last record is about an event without a number, after the times of events fell: what it is about does not say which events before have a record.
+func TestAnEventHasOneRecordWhateverWasRecordedLast(t *testing.T) {
+	t.Parallel()
+	w := world(t)
+	began := time.Now().Add(-time.Hour).UTC()
+	happens(w, "1/0", "thing.broken", began.Add(10*time.Minute))
+	happens(w, "2/0", "thing.broken", began.Add(5*time.Minute))
+	happens(w, "refused/7/8", machines.EventRefused, began.Add(6*time.Minute))
+	record(w, 3)
+	require.Len(t, all(w), 3)
+	require.NoError(t, w.JS.DeleteConsumer(w.Ctx, streams.EventStream, Consumer("thing"))) // as after a kill: all come again
+	record(w, 3)
+	require.Len(t, all(w), 3)
+
+	w.Stop()
+	s, err := w.JS.Stream(w.Ctx, streams.EventStream)
+	require.NoError(t, err)
+	config := s.CachedInfo().Config
+	config.FirstSeq = 1000 // as after a restore
+	require.NoError(t, w.JS.DeleteStream(w.Ctx, streams.EventStream))
+	_, err = w.JS.CreateStream(w.Ctx, config)
+	require.NoError(t, err)
+	happens(w, "1/0", "thing.broken", began.Add(10*time.Minute))
+	happens(w, "2/0", "thing.broken", began.Add(5*time.Minute))
+	happens(w, "refused/7/8", machines.EventRefused, began.Add(6*time.Minute))
+	record(w, 3)
+	require.Len(t, all(w), 3)
+	happens(w, "refused/1009/8", machines.EventRefused, began.Add(6*time.Minute)) // not that which is recorded
+	record(w, 4)
+	require.Len(t, all(w), 4)
+}
+
+func TestRecordsTellWhoAndWhetherItWentWell(t *testing.T) {
+	t.Parallel()
+	m := consumertest.Things
+	require.Equal(t, audit.RecordActor{Type: audit.User, ID: "ann"}, actorOf(m, "close", "ann"))
+	require.Equal(t, audit.RecordActor{Type: audit.User, ID: "unnamed"}, actorOf(m, "close", ""), "a user who does not say who he is")
+	require.Equal(t, audit.RecordActor{Type: audit.Scheduler, ID: "timer"}, actorOf(m, "late", ""))
+	require.Equal(t, audit.RecordActor{Type: audit.System, ID: "provider"}, actorOf(m, "done", "provider"))
+	require.Equal(t, audit.RecordResult{Success: true}, resultOf(m, "state", "thing.moved", []byte(`{"from":"open","to":"working"}`)))
+	require.Equal(t, audit.RecordResult{Error: &audit.RecordError{Code: "thing.moved", Message: "its state is broken"}}, resultOf(m, "state", "thing.moved", []byte(`{"from":"working","to":"broken"}`)))
 }

@@ -144,19 +144,41 @@ func (k *Kind[D]) Mark(s *machines.Tx[D], state string, kinds ...string) {
 	k.MarkIf(s, state, func(e *Entry) bool { return len(kinds) == 0 || slices.Contains(kinds, e.Kind) })
 }
 
-// MarkIf sets the state of the entries that are chosen. Each change is an event.
+// MarkIf sets the state of the entries that are chosen. Each change is an event; that something is undone which was not made, or whose undo was skipped, is none.
 func (k *Kind[D]) MarkIf(s *machines.Tx[D], state string, chosen func(*Entry) bool) {
 	t := k.of(s.Data).trail()
-	ledger := slices.Clone(t.Ledger)
+	ledger, skipped := slices.Clone(t.Ledger), k.skipped(s)
 	for i := range ledger {
 		if e := &ledger[i]; chosen(e) && e.State != state {
+			was := e.State
 			e.State, e.At = state, s.Now()
 			change := Change{Type: e.Kind, ID: e.Name, Action: state}
 			if state == Undone {
 				change.Action = "deleted"
+				if was == Intended || slices.Contains(skipped, e.Kind) {
+					continue
+				}
 			}
 			k.Emit(s, EventResourceChanged, map[string]any{"resource": change})
 		}
 	}
 	t.Ledger = ledger
+}
+
+// skipped are the kinds of which an undo leaves out actions.
+func (k *Kind[D]) skipped(s *machines.Tx[D]) (kinds []string) {
+	names := slices.Clone(k.of(s.Data).trail().Skip)
+	if results, ok := s.Body.(*Results); ok {
+		for _, r := range results.Actions {
+			if r.Skipped {
+				names = append(names, r.Action)
+			}
+		}
+	}
+	for _, a := range k.Actions(s.Data, s.State()) {
+		if slices.Contains(names, a.Name) {
+			kinds = append(kinds, a.Kind)
+		}
+	}
+	return kinds
 }

@@ -51,6 +51,7 @@ func (c *Chain) Next(line []byte, now time.Time) (Record, error) {
 		return r, c.broken(c.Head.Sequence+1, "it is older than records of its class become; the next one is %d", r.Sequence)
 	case c.Begun && r.Sequence > c.Head.Sequence+1:
 		return r, c.broken(c.Head.Sequence+1, "it is missing; the next one is %d", r.Sequence)
+	case c.Begun && r.Previous == "" && r.RecordedAt.Sub(c.Head.At) >= streams.LifeOf(c.Class)-slack: // who wrote it did not have the one before it any more
 	case c.Begun && r.Previous != c.Head.Hash:
 		return r, c.broken(r.Sequence, "it follows another record than the one before it: one of the two was put in the place of another")
 	}

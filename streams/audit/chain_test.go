@@ -84,6 +84,40 @@ func TestAChainBeginsWhereItsRecordsHaveTheirAge(t *testing.T) {
 	require.ErrorContains(t, check(slices.Delete(slices.Clone(old), 1, 2), 6), "older than records of its class become; the next one is 3")
 }
 
+// A clock that was put back, or the slower one of a node that has taken over, makes no record older than the one before it.
+func TestNoRecordIsOlderThanTheOneBeforeIt(t *testing.T) {
+	t.Parallel()
+	_, head, err := audit.Head{}.Seal(audit.Record{Class: "state"}, now)
+	require.NoError(t, err)
+	line, next, err := head.Seal(audit.Record{Class: "state"}, now.Add(-time.Hour))
+	require.NoError(t, err)
+	r, err := audit.Parse(line)
+	require.NoError(t, err)
+	require.Equal(t, now, r.RecordedAt)
+	require.Equal(t, now, next.At)
+}
+
+// Who writes when all that was before has gone by its age does not know its hash. A file may still have it.
+func TestAChainGoesOnBehindWhatHasGone(t *testing.T) {
+	t.Parallel()
+	life := streams.LifeOf("state")
+	for lapse, fails := range map[time.Duration]string{life: "", life - 2*time.Hour: "record 7: it follows another record"} {
+		began := now.Add(-lapse - 6*time.Minute)
+		lines := records(t, 6, began)
+		head, _, err := audit.HeadOf(lines[5])
+		require.NoError(t, err)
+		head.Hash = ""
+		line, _, err := head.Seal(audit.Record{Class: "state"}, head.At.Add(lapse))
+		require.NoError(t, err)
+		err = check(append(lines, line), 7)
+		if fails == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, fails)
+	}
+}
+
 // The hash can be checked without a program that writes JSON as this one does.
 func TestAHashIsThatOfTheLineWithoutIt(t *testing.T) {
 	t.Parallel()

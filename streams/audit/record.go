@@ -14,9 +14,9 @@ import (
 type Record struct {
 	Class      string    `json:"class" doc:"state, resource, error or progress: decides how long it is kept"`
 	Sequence   uint64    `json:"sequence" doc:"In the chain of its class"`
-	Previous   string    `json:"previous,omitempty" doc:"Hash of the record before it in the chain"`
+	Previous   string    `json:"previous,omitempty" doc:"Hash of the record before it in the chain; empty where that had gone by its age"`
 	PreviousAt time.Time `json:"previousAt,omitzero" doc:"When that one was recorded"`
-	RecordedAt time.Time `json:"recordedAt"`
+	RecordedAt time.Time `json:"recordedAt" doc:"Not before that of the record before it"`
 
 	EventID    string          `json:"eventId" doc:"ce-id of the event that it is about"`
 	EventType  string          `json:"eventType"`
@@ -92,8 +92,12 @@ const (
 	hashAfter  = `"}`
 )
 
-// Seal writes the record that follows a head, and returns the new head.
+// Seal writes the record that follows a head, and returns the new head. No record is older than the one before it, also where the clock of whoever writes it was put back, or is
+// slower than that of another one who wrote before.
 func (h Head) Seal(r Record, now time.Time) ([]byte, Head, error) {
+	if now.Before(h.At) {
+		now = h.At
+	}
 	r.Sequence, r.Previous, r.PreviousAt, r.RecordedAt, r.Hash = h.Sequence+1, h.Hash, h.At, now.UTC(), ""
 	text, err := json.Marshal(r)
 	if err != nil {

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/nats-io/nats.go"
 
@@ -12,6 +13,7 @@ import (
 type Chain struct {
 	Filter string // such as all events of one entity
 	Last   uint64 // sequence of the last message under Filter; 0 for none
+	Place  uint64 // sequence that the next message gets, or it is refused; 0 where any will do
 	Msgs   []*nats.Msg
 	Single bool // one at a time in groups, too: an error is that of Msgs[Done] then
 
@@ -46,7 +48,7 @@ func (a *Appender) AppendChains(ctx context.Context, stream string, chains []*Ch
 	defer cancel()
 	if err := a.Sync(ctx, stream); err != nil {
 		for _, i := range stored {
-			chains[i].Done, chains[i].Last, chains[i].Err = before[i].Done, before[i].Last, err
+			chains[i].Done, chains[i].Last, chains[i].Place, chains[i].Err = before[i].Done, before[i].Last, before[i].Place, err
 		}
 	}
 }
@@ -74,17 +76,31 @@ func (a *Appender) appendChains(ctx context.Context, stream string, chains []*Ch
 			if a.group && !c.Single {
 				c.Done = len(c.Msgs)
 			}
+			if c.Place > 0 {
+				c.Place = c.Last + 1
+			}
 		}
 	}
+}
+
+// headerExpectLast refuses a message that does not get the next sequence. In an atomic batch only the first one can have it.
+const headerExpectLast = "Nats-Expected-Last-Sequence"
+
+func expectAt(m *nats.Msg, sequence uint64) {
+	m.Header[headerExpectLast] = []string{strconv.FormatUint(sequence-1, 10)}
 }
 
 // link sends what comes next of a chain.
 func (a *Appender) link(stream string, c *Chain, done func(Result)) {
 	next := c.Msgs[c.Done]
 	streams.ExpectUnder(next, c.Filter, c.Last)
+	if c.Place > 0 {
+		expectAt(next, c.Place)
+	}
 	if a.group {
 		for _, m := range c.Msgs[c.Done+1:] { // of an earlier try
 			streams.Unexpect(m)
+			delete(m.Header, headerExpectLast)
 		}
 		to := len(c.Msgs)
 		if c.Single {

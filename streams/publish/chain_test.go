@@ -86,6 +86,31 @@ func TestAStaleChainAddsNothingAndFailsNobody(t *testing.T) {
 	})
 }
 
+// A chain that is all that there is in its stream may have to be where it says: what is elsewhere is refused, also when nothing under its filter has come between.
+func TestAChainHasItsPlaces(t *testing.T) {
+	t.Parallel()
+	inBoth(t, func(t *testing.T, g *ground, a *Appender) {
+		for _, n := range []int{3, 40} { // one by one, and in a batch
+			id := fmt.Sprint("placed-", n)
+			seq := a.Append(g.Ctx, []Write{{streams.EventStream, event(id+"-other", "thing.step-0", "x")}})[0].Seq
+			c := chainOf(id, 0)
+			c.Place = seq
+			for i := range n {
+				c.Msgs = append(c.Msgs, event(id, fmt.Sprint("thing.step-", i), fmt.Sprint(i)))
+			}
+			a.AppendChains(g.Ctx, streams.EventStream, []*Chain{c})
+			require.ErrorIs(t, c.Err, ErrConflict)
+			require.Empty(t, g.bodies(c.Filter))
+			c.Err, c.Place = nil, seq+1
+			a.AppendChains(g.Ctx, streams.EventStream, []*Chain{c})
+			require.NoError(t, c.Err)
+			require.Equal(t, seq+uint64(n), c.Last)
+			require.Equal(t, c.Last+1, c.Place)
+			require.Len(t, g.bodies(c.Filter), n)
+		}
+	})
+}
+
 // The second message of a chain is refused for good: the first stays, the third is not written, neighbours are.
 func TestAChainBreaksInTheMiddle(t *testing.T) {
 	t.Parallel()

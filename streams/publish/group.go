@@ -223,6 +223,9 @@ func (g *grouping) follow(u unit, i int, done func(Result)) {
 		if filter := streams.ExpectedUnder(u.msgs[i]); filter != "" { // of a chain
 			streams.ExpectUnder(u.msgs[i+1], filter, r.Seq)
 		}
+		if len(u.msgs[i].Header[headerExpectLast]) > 0 {
+			expectAt(u.msgs[i+1], r.Seq+1)
+		}
 		g.follow(u, i+1, done)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,17 +34,17 @@ func auditCommand(p *command.Program) *cobra.Command {
 	fs := g.Flags()
 	for _, f := range [][2]string{
 		{"tenant", "only of this tenant"}, {"actor", "only of this actor, by its id or type (user, system, scheduler)"}, {"resource", "only about this resource, by its type or id"},
-		{"class", "only of this class (" + strings.Join(streams.Classes, ", ") + ")"}, {"since", "only what was recorded then or later (RFC 3339)"}, {"until", "only what was recorded before"},
+		{"class", "only of this class (" + strings.Join(streams.Classes, ", ") + ")"}, {"since", "only what has happened then or later (RFC 3339)"}, {"until", "only what has happened before"},
 	} {
 		fs.String(f[0], "", f[1])
 	}
 	fs.Int("limit", 0, "at most so many (default: all)")
 	g.AddCommand(&cobra.Command{
-		Use: "export FILE", Short: "Append the records that the file lacks, as JSON lines, when they follow those that it has", Args: command.Arguments("FILE"), RunE: p.Asking(auditExport),
-		Long: "It appends the records that the file lacks, as JSON lines. It fails, and appends nothing, where the records of the server do not follow those of the file: some were removed or changed since, or are older than records become. So run it from time to time, before records have their age.",
+		Use: "export FILE", Short: "Append the records that the file lacks, as JSON lines, as far as they follow those that it has", Args: command.Arguments("FILE"), RunE: p.Asking(auditExport),
+		Long: "It appends the records that the file lacks, as JSON lines. It fails where the records of the server do not follow those of the file: some were removed or changed since, or are older than records become. What it has appended until then stays. So run it from time to time, before records have their age.",
 	}, &cobra.Command{
 		Use: "verify [FILE]", Short: "Check that no record was changed, removed or put in another one's place", Args: cobra.MaximumNArgs(1), RunE: p.Asking(auditVerify),
-		Long: "It checks the chains of the server. With a file of export it checks that, too, and that the chains of the server are the same and go on behind it: who has written the chains of the server anew cannot have changed the file.",
+		Long: "It checks the chains of the server from their beginning. With a file of export it checks that, too, that the records which both have are the same, and that the chains of the server go on behind it: who has written the chains of the server anew cannot have changed the file.",
 	})
 	return g
 }
@@ -102,36 +103,57 @@ func auditList(s *command.Session, cmd *cobra.Command, _ []string) error {
 	return s.Format.List(s.Out, raws)
 }
 
-// chains checks those of all classes.
+// chains checks those of all classes: the one of a file, where there is one, with what the server has behind it, and the one of the server.
 type chains struct {
-	by  map[string]*audit.Chain
-	now time.Time
+	by, own map[string]*audit.Chain // own is of the server by itself, where it is read from its beginning
+	kept    map[string][]string     // hashes of the records of a file, from the first one on
+	now     time.Time
 }
 
 func newChains() *chains {
-	c := &chains{by: map[string]*audit.Chain{}, now: time.Now()}
-	for _, class := range streams.Classes {
-		c.by[class] = &audit.Chain{Class: class}
-	}
-	return c
+	return &chains{by: chainsOf(), kept: map[string][]string{}, now: time.Now()}
 }
 
-// next checks a record. known is one that is there already, and the same.
-func (c *chains) next(line []byte) (known bool, err error) {
+func chainsOf() map[string]*audit.Chain {
+	by := map[string]*audit.Chain{}
+	for _, class := range streams.Classes {
+		by[class] = &audit.Chain{Class: class}
+	}
+	return by
+}
+
+// classOf is the class of a record whose chain is checked.
+func classOf(line []byte) (string, error) {
 	var r audit.Record
-	_ = json.Unmarshal(line, &r) // its class; what cannot be read has none
-	chain := c.by[r.Class]
-	if chain == nil {
-		return false, &audit.BreakError{Class: r.Class, Sequence: r.Sequence, Why: "there is no such class, or it cannot be read"}
+	_ = json.Unmarshal(line, &r) // what cannot be read has no class
+	if !slices.Contains(streams.Classes, r.Class) {
+		return "", &audit.BreakError{Class: r.Class, Sequence: r.Sequence, Why: "there is no such class, or it cannot be read"}
 	}
-	if chain.Begun && r.Sequence == chain.Head.Sequence { // the last one that a file has
-		if r, err = audit.Parse(line); err == nil && r.Hash == chain.Head.Hash {
-			return true, nil
+	return r.Class, nil
+}
+
+// next checks a record of the server. known is one that the file has, and the same.
+func (c *chains) next(line []byte) (known bool, err error) {
+	class, err := classOf(line)
+	if err != nil {
+		return false, err
+	}
+	r, err := audit.Parse(line)
+	if c.own != nil {
+		r, err = c.own[class].Next(line, c.now)
+		if err != nil {
+			return false, err
 		}
-		return false, &audit.BreakError{Class: r.Class, Sequence: r.Sequence, Why: "the server has another one than the file"}
 	}
-	_, err = chain.Next(line, c.now)
-	return false, err
+	kept := c.kept[class]
+	if len(kept) == 0 || r.Sequence >= c.by[class].First+uint64(len(kept)) {
+		_, err := c.by[class].Next(line, c.now)
+		return false, err
+	}
+	if r.Sequence >= c.by[class].First && (err != nil || r.Hash != kept[r.Sequence-c.by[class].First]) {
+		return false, &audit.BreakError{Class: class, Sequence: r.Sequence, Why: "the server has another one than the file"}
+	}
+	return true, nil // or it is older than what the file has
 }
 
 // file reads the records of an export; one that is not there has none.
@@ -153,64 +175,97 @@ func (c *chains) file(path string, mayLack bool) error {
 		if err != nil {
 			return fmt.Errorf("%s: line %d is not complete: %w; remove it", path, n, err)
 		}
-		known, err := c.next(line[:len(line)-1])
-		if err == nil && known {
-			err = errors.New("the record is there twice")
+		line = line[:len(line)-1]
+		class, err := classOf(line)
+		if err == nil {
+			_, err = c.by[class].Next(line, c.now)
 		}
 		if err != nil {
 			return fmt.Errorf("%s, line %d: %w", path, n, err)
 		}
+		c.kept[class] = append(c.kept[class], c.by[class].Head.Hash)
 	}
 }
 
-// server reads the records of the server behind those that were checked, and hands over each. The last one that was checked is read again, as it is to be the same.
-func (c *chains) server(s *command.Session, take func(json.RawMessage) error) error {
+// behind is the cursor of the last records of a file: they are read again, as they are to be the same.
+func (c *chains) behind() string {
 	var after []string
-	had := map[string]uint64{}
 	for _, class := range streams.Classes {
-		h := c.by[class].Head
-		if had[class] = h.Sequence; h.Sequence > 1 {
+		if h := c.by[class].Head; h.Sequence > 1 {
 			after = append(after, class+"-"+strconv.FormatUint(h.Sequence-1, 10))
 		}
 	}
-	query := url.Values{"limit": {"500"}, "after": {strings.Join(after, ".")}}
+	return strings.Join(after, ".")
+}
+
+// server reads the records of the server behind a cursor, and hands over those that are new, page by page.
+func (c *chains) server(s *command.Session, after string, take func([]json.RawMessage) error) error {
+	had := map[string]uint64{}
+	for class, chain := range c.by {
+		had[class] = chain.Head.Sequence
+	}
+	query := url.Values{"limit": {"500"}, "after": {after}}
 	for {
 		var page struct {
-			Items      []json.RawMessage `json:"items"`
-			NextCursor string            `json:"nextCursor"`
-			Ends       map[string]struct {
-				Sequence uint64    `json:"sequence"`
-				At       time.Time `json:"at"`
-			} `json:"ends"`
+			Items      []json.RawMessage   `json:"items"`
+			NextCursor string              `json:"nextCursor"`
+			Ends       map[string]chainEnd `json:"ends"`
 		}
 		if err := s.JSON(s.Ctx, client.Request{Path: auditPath, Query: query}, &page); err != nil {
 			return err
 		}
-		for _, line := range page.Items {
-			known, err := c.next(line)
-			if err != nil {
-				return err
-			}
-			if !known && take != nil {
-				if err := take(line); err != nil {
-					return err
-				}
-			}
+		if page.Ends == nil {
+			return errors.New("the token is of one namespace, and sees only parts of the chains; give one that is good for all (--token)")
 		}
-		if query.Set("after", page.NextCursor); page.NextCursor != "" {
-			continue
+		if err := c.page(page.Items, take); err != nil {
+			return err
 		}
-		for _, class := range streams.Classes {
-			end := page.Ends[class]
-			if had[class] > end.Sequence {
-				return &audit.BreakError{Class: class, Sequence: end.Sequence + 1, Why: fmt.Sprintf("the server has never had it, and the file has records up to %d: the chain of the server begins anew, or it is another server", had[class])}
-			}
-			if err := c.by[class].End(end.Sequence, end.At, c.now); err != nil {
-				return err
-			}
+		if query.Set("after", page.NextCursor); page.NextCursor == "" {
+			return c.ends(page.Ends, had)
 		}
-		return nil
 	}
+}
+
+// page checks records of the server, and hands over those that are new, also when a later one is not right.
+func (c *chains) page(lines []json.RawMessage, take func([]json.RawMessage) error) error {
+	var fresh []json.RawMessage
+	var wrong error
+	for _, line := range lines {
+		known, err := c.next(line)
+		if err != nil {
+			wrong = err
+			break
+		}
+		if !known {
+			fresh = append(fresh, line)
+		}
+	}
+	return errors.Join(take(fresh), wrong)
+}
+
+// chainEnd is where the server says that a chain ends.
+type chainEnd struct {
+	Sequence uint64    `json:"sequence"`
+	At       time.Time `json:"at"`
+}
+
+// ends checks that the server has all, and no less than a file.
+func (c *chains) ends(ends map[string]chainEnd, had map[string]uint64) error {
+	for _, class := range streams.Classes {
+		end := ends[class]
+		if had[class] > end.Sequence {
+			return &audit.BreakError{Class: class, Sequence: end.Sequence + 1, Why: fmt.Sprintf("the server has never had it, and the file has records up to %d: the chain of the server begins anew, or it is another server", had[class])}
+		}
+		for _, chain := range []*audit.Chain{c.by[class], c.own[class]} {
+			if chain == nil {
+				continue
+			}
+			if err := chain.End(end.Sequence, end.At, c.now); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // told says what was checked.
@@ -229,10 +284,11 @@ func auditVerify(s *command.Session, _ *cobra.Command, args []string) error {
 	c := newChains()
 	if len(args) > 0 {
 		if err := c.file(args[0], false); err != nil {
-			return err
+			return broken(err)
 		}
+		c.own = chainsOf()
 	}
-	if err := c.server(s, nil); err != nil {
+	if err := c.server(s, "", func([]json.RawMessage) error { return nil }); err != nil {
 		return broken(err)
 	}
 	c.told(s)
@@ -242,24 +298,29 @@ func auditVerify(s *command.Session, _ *cobra.Command, args []string) error {
 func auditExport(s *command.Session, _ *cobra.Command, args []string) error {
 	c := newChains()
 	if err := c.file(args[0], true); err != nil {
-		return err
-	}
-	var lines []json.RawMessage
-	if err := c.server(s, func(line json.RawMessage) error { lines = append(lines, line); return nil }); err != nil {
 		return broken(err)
 	}
 	f, err := os.OpenFile(args[0], os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
-	out := bufio.NewWriter(f)
-	for _, line := range lines {
-		_, _ = out.Write(append(line, '\n')) // Flush has the error
+	n := 0
+	err = c.server(s, c.behind(), func(lines []json.RawMessage) error {
+		var text []byte
+		for _, line := range lines {
+			text = append(append(text, line...), '\n')
+		}
+		if _, err := f.Write(text); err != nil {
+			return fmt.Errorf("%s may end in the middle of a line: %w", args[0], err)
+		}
+		n += len(lines)
+		return nil
+	})
+	err = errors.Join(err, f.Sync(), f.Close())
+	s.Say("%d records were appended to %s", n, args[0])
+	if err != nil {
+		return broken(err)
 	}
-	if err := errors.Join(out.Flush(), f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("%s may end in the middle of a line: %w", args[0], err)
-	}
-	s.Say("%d records were appended to %s", len(lines), args[0])
 	c.told(s)
 	return nil
 }

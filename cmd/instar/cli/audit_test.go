@@ -19,8 +19,10 @@ import (
 
 // log is a server with the chain of one class.
 type log struct {
-	lines []string
-	began time.Time
+	lines  []string
+	began  time.Time
+	fails  bool // behind the first page
+	silent bool // of where chains end, as to a token of one namespace
 }
 
 // write writes the chain anew, with so many records of somebody.
@@ -41,6 +43,10 @@ func (l *log) write(t *testing.T, n int, who string) {
 func (l *log) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	after := 0
 	_, _ = fmt.Sscanf(r.URL.Query().Get("after"), "state-%d", &after)
+	if l.fails && after > 1 {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
 	next := ""
 	lines := l.lines[min(after, len(l.lines)):]
 	if len(lines) > 2 { // short pages
@@ -50,7 +56,10 @@ func (l *log) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for _, line := range lines {
 		raws = append(raws, json.RawMessage(line))
 	}
-	answer := map[string]any{"nextCursor": next, "items": raws, "ends": map[string]any{"state": map[string]any{"sequence": len(l.lines), "at": time.Now()}}}
+	answer := map[string]any{"nextCursor": next, "items": raws}
+	if !l.silent {
+		answer["ends"] = map[string]any{"state": map[string]any{"sequence": len(l.lines), "at": time.Now()}}
+	}
 	_ = json.NewEncoder(w).Encode(answer) // what is lost, the test misses
 }
 
@@ -92,10 +101,16 @@ func TestTheAuditIsExportedAndVerified(t *testing.T) {
 	code, _, errs = run("verify")
 	require.Equal(t, 7, code)
 	require.Contains(t, errs, "class state are not as they were written: record 4: its hash is another one: it was changed")
+	code, _, errs = run("verify", file)
+	require.Equal(t, 7, code, "also where the file has it as it was")
+	require.Contains(t, errs, "record 4: its hash is another one: it was changed")
 	l.write(t, 7, "mallory") // from its beginning
 	code, _, errs = run("verify")
 	require.Zero(t, code, errs)
 	code, _, errs = run("verify", file)
+	require.Equal(t, 7, code)
+	require.Contains(t, errs, "record 1: the server has another one than the file")
+	code, _, errs = run("export", file)
 	require.Equal(t, 7, code)
 	require.Contains(t, errs, "record 7: the server has another one than the file")
 	l.write(t, 6, "alice")
@@ -105,11 +120,46 @@ func TestTheAuditIsExportedAndVerified(t *testing.T) {
 
 	l.write(t, 7, "alice")
 	require.NoError(t, os.WriteFile(file, bytes.Replace(text, []byte(`"e2"`), []byte(`"e9"`), 1), 0o600))
-	code, _, errs = run("export", file)
-	require.NotZero(t, code)
-	require.Contains(t, errs, "line 2")
+	for _, what := range []string{"export", "verify"} {
+		code, _, errs = run(what, file)
+		require.Equal(t, 7, code)
+		require.Contains(t, errs, "line 2")
+	}
 	require.NoError(t, os.WriteFile(file, text[:len(text)-10], 0o600))
 	code, _, errs = run("export", file)
 	require.NotZero(t, code)
 	require.Contains(t, errs, "line 7 is not complete")
+}
+
+// What was verified before a page fails is in the file, and the next export goes on behind it.
+func TestAnExportKeepsWhatItHas(t *testing.T) {
+	t.Parallel()
+	l := &log{began: time.Now().Add(-time.Minute).UTC(), fails: true}
+	srv := httptest.NewServer(l)
+	t.Cleanup(srv.Close)
+	file := filepath.Join(t.TempDir(), "audit.jsonl")
+	run := func(args ...string) (code int, errs string) {
+		var stdout, stderr bytes.Buffer
+		code = execute(append(append([]string{"audit"}, args...), "--server", srv.URL), strings.NewReader(""), &stdout, &stderr)
+		return code, stderr.String()
+	}
+	l.write(t, 5, "alice")
+	code, errs := run("export", file)
+	require.NotZero(t, code)
+	require.Contains(t, errs, "2 records were appended")
+	l.fails = false
+	code, errs = run("export", file)
+	require.Zero(t, code, errs)
+	require.Contains(t, errs, "3 records were appended")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, strings.Join(l.lines, "\n")+"\n", string(text))
+
+	l.silent = true
+	for _, what := range []string{"export", "verify"} {
+		code, errs = run(what, file)
+		require.NotZero(t, code)
+		require.NotEqual(t, 7, code)
+		require.Contains(t, errs, "the token is of one namespace")
+	}
 }
