@@ -101,7 +101,7 @@ var plan = []room{
 	{path: "providers/domain/proxy", outside: []string{metrics}},
 
 	// A relay is something in the world that runs: what starts and stops it knows the outbox.
-	{path: "providers/domain", ours: []string{"machines", "machines/domain", "providers"}, outside: []string{"github.com/caddyserver/certmagic", "github.com/mholt/acmez/v3", "go.uber.org/zap"}},
+	{path: "providers/domain", ours: []string{"machines", "machines/domain", "providers"}, outside: []string{"github.com/caddyserver/certmagic", "github.com/libdns/rfc2136", "github.com/mholt/acmez/v3", "go.uber.org/zap"}},
 	{path: "providers/relay", ours: []string{"internal/panics", "machines", "machines/relay", "providers", "streams/..."}, outside: []string{natsgo, pgx}, tests: []string{"internal/postgres"}},
 
 	{path: "consumers", ours: []string{"internal/wait", "machines", "machines/registry", "streams", "streams/publish", "kv"}, outside: []string{natsgo}},

@@ -10,11 +10,13 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/caddyserver/certmagic"
+	"github.com/libdns/rfc2136"
 	"github.com/mholt/acmez/v3/acme"
 	"go.uber.org/zap"
 
@@ -34,14 +36,32 @@ type CertificateOptions struct {
 	// Serves reports whether a name may have a certificate loaded, or issued, by the first connection to it.
 	Serves func(host string) bool
 	Log    *slog.Logger
+	DNS    *Updates // for names that are proven by DNS-01; nil proves none so
+}
+
+// Updates are signed changes of a name server's zones (RFC 2136).
+type Updates struct {
+	Server    string // host:port
+	Zones     []string
+	Name      string   // of the TSIG key
+	Algorithm string   // such as hmac-sha256
+	Secret    string   // in base64
+	Resolvers []string // host:port of the name servers that tell which zone a name is in, and whether a change is there; none are those of the system
+}
+
+// has reports whether a name is in one of the zones.
+func (u *Updates) has(host string) bool {
+	return u != nil && slices.ContainsFunc(u.Zones, func(z string) bool { return host == z || strings.HasSuffix(host, "."+z) })
 }
 
 // Certificates have certificates issued, and serve and renew them. They are safe for concurrent use.
 type Certificates struct {
 	cache            *certmagic.Cache
 	managed, serving *certmagic.Config // certmagic issues nothing by itself for a configuration that loads on demand
+	updated          *certmagic.Config // as managed, of names that are proven by DNS-01
 	issuer           *certmagic.ACMEIssuer
 	storage          certmagic.Storage
+	updates          *Updates
 	log              *slog.Logger
 
 	mu       sync.Mutex
@@ -51,7 +71,7 @@ type Certificates struct {
 
 // NewCertificates starts them; Stop ends what they run in the background.
 func NewCertificates(o CertificateOptions) *Certificates {
-	c := &Certificates{storage: o.Storage, log: o.Log, renewing: map[string]bool{}, trouble: map[string]string{}}
+	c := &Certificates{storage: o.Storage, updates: o.DNS, log: o.Log, renewing: map[string]bool{}, trouble: map[string]string{}}
 	quiet := zap.NewNop() // what matters of it is an error here, or a state
 	c.cache = certmagic.NewCache(certmagic.CacheOptions{GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) { return c.managed, nil }, Logger: quiet, Capacity: 10_000})
 	base := certmagic.Config{Storage: o.Storage, Logger: quiet, DisableARI: true, OCSP: certmagic.OCSPConfig{DisableStapling: true}}
@@ -63,10 +83,18 @@ func NewCertificates(o CertificateOptions) *Certificates {
 		return nil
 	}}
 	c.serving = certmagic.New(c.cache, base)
-	c.issuer = certmagic.NewACMEIssuer(c.managed, certmagic.ACMEIssuer{
+	acme := certmagic.ACMEIssuer{
 		CA: o.Directory, TestCA: o.Directory, Email: o.Email, Agreed: true, TrustedRoots: o.Roots, AltHTTPPort: o.HTTPPort, AltTLSALPNPort: o.TLSPort, DisableHTTPChallenge: o.HTTPPort == 0, Logger: quiet,
-	})
+	}
+	c.issuer = certmagic.NewACMEIssuer(c.managed, acme)
 	c.managed.Issuers, c.serving.Issuers = []certmagic.Issuer{silent{c.issuer}}, []certmagic.Issuer{c.issuer}
+	if u := o.DNS; u != nil {
+		acme.DNS01Solver = &certmagic.DNS01Solver{DNSManager: certmagic.DNSManager{
+			DNSProvider: &rfc2136.Provider{KeyName: u.Name, KeyAlg: u.Algorithm, Key: u.Secret, Server: u.Server}, TTL: time.Minute, Resolvers: u.Resolvers, Logger: quiet,
+		}}
+		c.updated = certmagic.New(c.cache, certmagic.Config{Storage: o.Storage, Logger: quiet, DisableARI: true, OCSP: certmagic.OCSPConfig{DisableStapling: true}})
+		c.updated.Issuers = []certmagic.Issuer{silent{certmagic.NewACMEIssuer(c.updated, acme)}}
+	}
 	return c
 }
 
@@ -96,9 +124,13 @@ func (c *Certificates) Challenges(next http.Handler) http.Handler {
 
 // Obtain returns when there is a certificate that is not due for renewal. What was issued already is not issued again.
 func (c *Certificates) Obtain(ctx context.Context, host string) (machine.Certificate, error) {
-	err := c.managed.ObtainCertSync(ctx, host)
+	by := c.managed
+	if c.updates.has(host) {
+		by = c.updated
+	}
+	err := by.ObtainCertSync(ctx, host)
 	if err == nil {
-		err = c.managed.RenewCertSync(ctx, host, false)
+		err = by.RenewCertSync(ctx, host, false)
 	}
 	if err != nil {
 		return machine.Certificate{}, refusal(host, err)

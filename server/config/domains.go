@@ -21,6 +21,15 @@ type Domains struct {
 	Points    string `koanf:"points"`    // a name, or addresses, of the proxy, where bound names have to lead; empty does not check it
 	Resolvers string `koanf:"resolvers"` // addresses of name servers that are asked; those of the system when empty
 	Reserved  string `koanf:"reserved"`  // names that cannot be bound, nor what is below them
+
+	DNS DomainsDNS `koanf:"dns"`
+}
+
+// DomainsDNS is a name server that takes updates (RFC 2136): names in its zones are proven to the certificate authority by DNS-01, and need not be reached from outside.
+type DomainsDNS struct {
+	Server string `koanf:"server"` // host:port; empty is none
+	Zones  string `koanf:"zones"`
+	Key    string `koanf:"key"` // file with a TSIG key, as BIND's tsig-keygen writes it
 }
 
 // LetsEncrypt is the directory that is used when none is named.
@@ -67,11 +76,22 @@ func (d Domains) validate(mode string) error {
 		_, err := netip.ParseAddrPort(r)
 		check(err == nil, "resolvers: %q is not address:port", r)
 	}
+	if d.DNS.Server != "" {
+		errs = append(errs, listener("domains.dns.server", d.DNS.Server), readable("domains.dns.key", d.DNS.Key))
+		check(d.DNS.Key != "", "dns.key: needs the file with the key that updates are signed with; tsig-keygen makes one")
+		check(len(parts(d.DNS.Zones)) > 0, "dns.zones: needs the zones that the name server takes updates of")
+	}
+	for _, z := range parts(d.DNS.Zones) {
+		check(d.DNS.Server != "" && pointForm.MatchString(z), "dns.zones: %q is not a domain name in lower case, or there is no dns.server", z)
+	}
 	for _, r := range parts(d.Reserved) {
 		check(pointForm.MatchString(r), "reserved: %q is not a domain name in lower case", r)
 	}
 	return errors.Join(errs...)
 }
+
+// Zones are the parts of DNS.Zones.
+func (d Domains) Zones() []string { return parts(d.DNS.Zones) }
 
 // Refuses is why a name cannot be bound, or empty.
 func (d Domains) Refuses(host string) string {

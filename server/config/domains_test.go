@@ -39,8 +39,9 @@ func TestDomains(t *testing.T) {
   points: proxy.example.net, 192.0.2.1
   resolvers: dns.example.net
   reserved: "*.example.net"
+  dns: {server: ns}
 `)), nil)
-	for _, want := range []string{"domains.https", "domains.http:", "domains.acme", "domains.ca", "domains.points: a name can be", "domains.resolvers", "domains.reserved", "domains.keys"} {
+	for _, want := range []string{"domains.https", "domains.http:", "domains.acme", "domains.ca", "domains.points: a name can be", "domains.resolvers", "domains.reserved", "domains.keys", "domains.dns.server", "domains.dns.key", "domains.dns.zones"} {
 		require.ErrorContains(t, err, want)
 	}
 	_, err = Load(Dev, flagSet(t, Dev, "--domains-http", "127.0.0.1:80"), nil)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"regexp"
 	"sync/atomic"
 	"time"
 
@@ -113,6 +114,11 @@ func openCertificates(ctx context.Context, h *server.Host, serves func(string) b
 	if clear != nil {
 		o.HTTPPort = clear.port
 	}
+	if c.DNS.Server != "" {
+		if o.DNS, err = updates(c); err != nil {
+			return nil, err
+		}
+	}
 	if c.CA != "" {
 		pem, err := os.ReadFile(c.CA)
 		if err != nil {
@@ -124,6 +130,23 @@ func openCertificates(ctx context.Context, h *server.Host, serves func(string) b
 		}
 	}
 	return domain.NewCertificates(o), nil
+}
+
+// keyForm is a TSIG key as BIND writes it: key "name" { algorithm hmac-sha256; secret "…"; };
+var keyForm = regexp.MustCompile(`(?s)key\s+"?([A-Za-z0-9_.-]+)"?\s*\{\s*algorithm\s+"?([A-Za-z0-9-]+)"?\s*;\s*secret\s+"([A-Za-z0-9+/=]+)"\s*;\s*\}`)
+
+// updates are those of the configuration's name server.
+func updates(c config.Domains) (*domain.Updates, error) {
+	text, err := os.ReadFile(c.DNS.Key)
+	if err != nil {
+		return nil, fmt.Errorf("domains.dns.key: %w", err)
+	}
+	key := keyForm.FindSubmatch(text)
+	if key == nil {
+		return nil, fmt.Errorf("domains.dns.key: %s has no key as tsig-keygen writes it: key \"name\" { algorithm hmac-sha256; secret \"…\"; };", c.DNS.Key)
+	}
+	_, resolvers := c.Lists()
+	return &domain.Updates{Server: c.DNS.Server, Zones: c.Zones(), Name: string(key[1]), Algorithm: string(key[2]), Secret: string(key[3]), Resolvers: resolvers}, nil
 }
 
 // resolver asks name servers in turn, or those of the system when there are none.

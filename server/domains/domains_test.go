@@ -2,12 +2,15 @@ package domains_test
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	machine "github.com/bcc94042/instar/machines/domain"
+	"github.com/bcc94042/instar/server/config"
 )
 
 func TestANameIsBoundServedSentElsewhereAndRemoved(t *testing.T) {
@@ -117,4 +120,24 @@ func TestANameIsServedAgainAfterAStart(t *testing.T) {
 		_, text, again, err := w.fetch(host)
 		return err == nil && text == "shop" && again == serial
 	}, time.Minute, 50*time.Millisecond)
+}
+
+// A name in a zone that takes updates is proven by a record there: nothing of it has to be reached from outside.
+func TestANameInAZoneThatTakesUpdatesIsProvenByDNS(t *testing.T) {
+	t.Parallel()
+	key := filepath.Join(t.TempDir(), "dns.key")
+	require.NoError(t, os.WriteFile(key, []byte("key \""+keyName+"\" {\n\talgorithm hmac-sha256;\n\tsecret \""+secret+"\";\n};\n"), 0o600))
+	w := setup(t, time.Hour, true, func(w *world) {
+		w.cfg.Domains.HTTP = "" // and where the certificate authority asks for TLS nobody answers
+		w.cfg.Domains.DNS = config.DomainsDNS{Server: w.zone.addr, Zones: "hosted.example", Key: key}
+	})
+	const host = "shop.hosted.example"
+	w.serves("shop", host, app(t, "shop"))
+	_, text, _, err := w.fetch(host)
+	require.NoError(t, err)
+	require.Equal(t, "shop", text)
+	w.zone.mu.Lock()
+	defer w.zone.mu.Unlock()
+	require.Positive(t, w.zone.updates)
+	require.NotContains(t, w.zone.texts, "_acme-challenge."+host+".", "the record is taken back")
 }

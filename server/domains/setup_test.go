@@ -42,10 +42,17 @@ func TestMain(m *testing.M) {
 
 // zone is a name server for everything.
 type zone struct {
-	mu    sync.Mutex
-	texts map[string]string // by name
-	addr  string
+	mu      sync.Mutex
+	texts   map[string]string // by name
+	addr    string
+	updates int // that it has taken
 }
+
+// The key that updates of the zone are signed with.
+const (
+	keyName = "updates.example.net."
+	secret  = "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"
+)
 
 func startZone(t *testing.T) *zone {
 	t.Helper()
@@ -55,7 +62,9 @@ func startZone(t *testing.T) *zone {
 	pc, err := net.ListenPacket("udp", l.Addr().String())
 	require.NoError(t, err)
 	z.addr = l.Addr().String()
-	for _, s := range []*dns.Server{{Listener: l, Handler: z}, {PacketConn: pc, Handler: z}} {
+	takes := func(dns.Header) dns.MsgAcceptAction { return dns.MsgAccept } // updates as well
+	for _, s := range []*dns.Server{{Listener: l}, {PacketConn: pc}} {
+		s.Handler, s.MsgAcceptFunc, s.TsigSecret = z, takes, map[string]string{keyName: secret}
 		go func() { _ = s.ActivateAndServe() }()
 		t.Cleanup(func() { _ = s.Shutdown() })
 	}
@@ -67,15 +76,42 @@ func (z *zone) ServeDNS(w dns.ResponseWriter, r *dns.Msg) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	m := new(dns.Msg).SetReply(r)
+	m.Authoritative = true
+	if r.Opcode == dns.OpcodeUpdate {
+		z.update(w, r, m)
+		return
+	}
 	for _, q := range r.Question {
 		name := strings.ToLower(q.Name)
 		head := dns.RR_Header{Name: q.Name, Rrtype: q.Qtype, Class: dns.ClassINET}
 		switch text, ok := z.texts[name]; {
 		case q.Qtype == dns.TypeTXT && ok:
 			m.Answer = append(m.Answer, &dns.TXT{Hdr: head, Txt: []string{text}})
+		case q.Qtype == dns.TypeSOA && name == "hosted.example.":
+			m.Answer = append(m.Answer, &dns.SOA{Hdr: head, Ns: "ns.hosted.example.", Mbox: "ops.hosted.example.", Serial: 1, Refresh: 60, Retry: 60, Expire: 60, Minttl: 1})
+		case q.Qtype == dns.TypeNS && name == "hosted.example.":
+			m.Answer = append(m.Answer, &dns.NS{Hdr: head, Ns: "ns.hosted.example."})
 		case q.Qtype == dns.TypeA && !strings.HasPrefix(name, "_"):
 			m.Answer = append(m.Answer, &dns.A{Hdr: head, A: net.IPv4(127, 0, 0, 1)})
 		}
+	}
+	_ = w.WriteMsg(m)
+}
+
+// update takes what is signed.
+func (z *zone) update(w dns.ResponseWriter, r, m *dns.Msg) {
+	if r.IsTsig() == nil || w.TsigStatus() != nil {
+		m.Rcode = dns.RcodeNotAuth
+	} else {
+		for _, rr := range r.Ns {
+			if t, ok := rr.(*dns.TXT); ok && rr.Header().Class == dns.ClassINET {
+				z.texts[strings.ToLower(rr.Header().Name)] = strings.Join(t.Txt, "")
+				z.updates++
+			} else {
+				delete(z.texts, strings.ToLower(rr.Header().Name))
+			}
+		}
+		m.SetTsig(keyName, dns.HmacSHA256, 300, time.Now().Unix())
 	}
 	_ = w.WriteMsg(m)
 }
@@ -144,7 +180,7 @@ func port(t *testing.T) int {
 }
 
 // setup starts all of it. Without http there is no listener for challenges.
-func setup(t *testing.T, good time.Duration, plain bool) *world {
+func setup(t *testing.T, good time.Duration, plain bool, change ...func(*world)) *world {
 	t.Helper()
 	w := &world{t: t, zone: startZone(t)}
 	tlsPort, httpPort := port(t), port(t)
@@ -159,6 +195,9 @@ func setup(t *testing.T, good time.Duration, plain bool) *world {
 	w.cfg.Domains = config.Domains{HTTPS: w.https, ACME: w.ca.url, CA: w.ca.file, Keys: filepath.Join(t.TempDir(), "keys.json"), Resolvers: w.zone.addr, Points: "127.0.0.1", Reserved: "apps.example.net"}
 	if plain {
 		w.cfg.Domains.HTTP = w.http
+	}
+	for _, c := range change {
+		c(w)
 	}
 	w.start()
 	return w
