@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/bcc94042/instar/machines"
@@ -121,24 +122,7 @@ func (j *job) open(ctx context.Context) (err error) {
 	}
 	j.spec = admin.Spec{Name: j.name, Session: session, Fence: j.task.Fence}
 	j.source = &cutover.Source{Address: j.Source, Enterprise: enterprise, Session: session, Attempt: j.task.Fence}
-	conn, err := pg.Connect(ctx, j.Source)
-	if err != nil {
-		return fmt.Errorf("source: %w", err)
-	}
-	defer pg.Close(conn)
-	c := j.Catalogue
-	c.Tables = map[string]catalog.Rule{"tenant_runtime": {Kind: catalog.Skip}}
-	var there bool
-	if err := conn.QueryRow(ctx, `select to_regclass('public.tenant_runtime') is not null`).Scan(&there); err != nil {
-		return err
-	}
-	if !there {
-		delete(c.Tables, "tenant_runtime")
-	}
-	for name, rule := range j.Catalogue.Tables {
-		c.Tables[name] = rule
-	}
-	if j.report, err = catalog.Inspect(ctx, conn, c); err != nil {
+	if j.report, err = j.inspect(ctx); err != nil {
 		return err
 	}
 	target := j.Server.Address(j.name, "")
@@ -148,6 +132,29 @@ func (j *job) open(ctx context.Context) (err error) {
 	}
 	j.link = &online.Link{Source: j.Source, From: j.From, Target: target, Session: session, Enterprise: enterprise, Tables: j.report.Tables}
 	return nil
+}
+
+// inspect reads the catalogue; a switch needs none of it, and the tenant waits for that.
+func (j *job) inspect(ctx context.Context) (*catalog.Report, error) {
+	if j.task.Effect == "switch" {
+		return &catalog.Report{}, nil
+	}
+	conn, err := pg.Connect(ctx, j.Source)
+	if err != nil {
+		return nil, fmt.Errorf("source: %w", err)
+	}
+	defer pg.Close(conn)
+	c := j.Catalogue
+	c.Tables = map[string]catalog.Rule{"tenant_runtime": {Kind: catalog.Skip}}
+	var there bool
+	if err := conn.QueryRow(ctx, `select to_regclass('public.tenant_runtime') is not null`).Scan(&there); err != nil {
+		return nil, err
+	}
+	if !there {
+		delete(c.Tables, "tenant_runtime")
+	}
+	maps.Copy(c.Tables, j.Catalogue.Tables)
+	return catalog.Inspect(ctx, conn, c)
 }
 
 func (j *job) online() bool { return j.body.Request.Mode == machine.ModeOnline }

@@ -202,13 +202,13 @@ func unequal(v *mover.Verified) error {
 	return pg.Later(0, "%d tables are not the same: %s", len(names), strings.Join(names, ", "))
 }
 
-// switchOver proves the way in that the application will take, points the routing there, and ends the replication.
+// switchOver proves the way in that the application will take, points the routing there, and ends the replication. The tenant waits meanwhile, so it connects no more than it has to.
 func (j *job) switchOver(ctx context.Context) (any, error) {
-	if err := j.take(ctx); err != nil {
-		return nil, err
-	}
 	if j.body.Database == nil {
 		return nil, pg.Refuse("no database was allocated")
+	}
+	if err := j.mover.Take(ctx); err != nil { // in the source the switch itself does it
+		return nil, err
 	}
 	credentials, err := j.Keys.Unseal(j.body.Database.Credentials, j.body.Request.EnterpriseID, j.name)
 	if err != nil {
@@ -217,10 +217,7 @@ func (j *job) switchOver(ctx context.Context) (any, error) {
 	if err := j.Server.Try(ctx, j.name, credentials); err != nil {
 		return nil, err
 	}
-	if _, err := j.source.Keep(ctx); err != nil { // for the undo
-		return nil, err
-	}
-	now, err := j.source.Switch(ctx, cutover.Runtime{
+	now, err := j.source.KeepAndSwitch(ctx, cutover.Runtime{
 		IsolationMode: cutover.Dedicated, DatabaseID: j.body.Database.DatabaseID, DatabaseHost: j.body.Database.Host, DatabaseName: j.name, Status: "active",
 	})
 	if err != nil {

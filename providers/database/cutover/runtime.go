@@ -37,16 +37,19 @@ type Previous struct {
 // Snapshot reads the row whole.
 func (s *Source) Snapshot(ctx context.Context) (p Previous, err error) {
 	err = s.with(ctx, func(conn *pgx.Conn) error {
-		var text string
-		err := conn.QueryRow(ctx, `select to_jsonb(r)::text from `+s.runtime()+` r where r.enterprise_id = $1`, s.Enterprise).Scan(&text)
-		if errors.Is(err, pgx.ErrNoRows) {
-			p.Absent = true
-			return nil
-		}
-		p.Row = json.RawMessage(text)
+		p, err = s.snapshot(ctx, conn)
 		return err
 	})
 	return p, err
+}
+
+func (s *Source) snapshot(ctx context.Context, q queryer) (p Previous, err error) {
+	var text string
+	err = q.QueryRow(ctx, `select to_jsonb(r)::text from `+s.runtime()+` r where r.enterprise_id = $1`, s.Enterprise).Scan(&text)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Previous{Absent: true}, nil
+	}
+	return Previous{Row: json.RawMessage(text)}, err
 }
 
 // Read is what the row says now; a tenant without one is shared.
@@ -76,39 +79,63 @@ func (s *Source) read(ctx context.Context, q queryer) (r Runtime, err error) {
 
 // Switch points the row to another database, under the next epoch. A repetition finds that it was done.
 func (s *Source) Switch(ctx context.Context, to Runtime) (now Runtime, err error) {
+	return s.change(ctx, to, func(pgx.Tx) error { return nil })
+}
+
+// KeepAndSwitch is [Source.Switch] in one transaction with what an undo needs: the row as it was before. The first that was kept stays.
+func (s *Source) KeepAndSwitch(ctx context.Context, to Runtime) (now Runtime, err error) {
+	return s.change(ctx, to, func(tx pgx.Tx) error {
+		p, err := s.snapshot(ctx, tx)
+		if err != nil {
+			return err
+		}
+		text, err := json.Marshal(p)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `update instar.attempt set previous = $2 where enterprise_id = $1 and previous is null`, s.Enterprise, string(text))
+		return err
+	})
+}
+
+// change does something before the row is pointed elsewhere.
+func (s *Source) change(ctx context.Context, to Runtime, before func(pgx.Tx) error) (now Runtime, err error) {
 	err = s.with(ctx, func(conn *pgx.Conn) error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			if err := s.take(ctx, tx); err != nil {
 				return err
 			}
-			if now, err = s.read(ctx, tx); err != nil {
+			if err := before(tx); err != nil {
 				return err
 			}
-			to.Epoch = now.Epoch
-			if now == to {
-				return nil
-			}
-			if now.Epoch, err = s.nextEpoch(ctx, tx, now.Epoch); err != nil {
-				return err
-			}
-			_, err := tx.Exec(ctx, `
-				insert into `+s.runtime()+` as r (enterprise_id, isolation_mode, database_id, database_host, database_name, status, updated_at, epoch)
-				values ($1, $2, nullif($3, ''), nullif($4, ''), nullif($5, ''), $6, now(), $7)
-				on conflict (enterprise_id) do update set isolation_mode = $2, database_id = nullif($3, ''), database_host = nullif($4, ''), database_name = nullif($5, ''),
-					status = $6, updated_at = now(), epoch = $7`,
-				s.Enterprise, to.IsolationMode, to.DatabaseID, to.DatabaseHost, to.DatabaseName, to.Status, now.Epoch)
-			if err != nil {
-				return err
-			}
-			to.Epoch = now.Epoch
-			now = to
-			return nil
+			now, err = s.point(ctx, tx, to)
+			return err
 		})
 	})
 	if err != nil {
 		return now, fmt.Errorf("cannot switch the runtime of %s: %w", s.Enterprise, err)
 	}
 	return now, nil
+}
+
+func (s *Source) point(ctx context.Context, tx pgx.Tx, to Runtime) (now Runtime, err error) {
+	if now, err = s.read(ctx, tx); err != nil {
+		return now, err
+	}
+	to.Epoch = now.Epoch
+	if now == to {
+		return now, nil
+	}
+	if to.Epoch, err = s.nextEpoch(ctx, tx, now.Epoch); err != nil {
+		return now, err
+	}
+	_, err = tx.Exec(ctx, `
+		insert into `+s.runtime()+` as r (enterprise_id, isolation_mode, database_id, database_host, database_name, status, updated_at, epoch)
+		values ($1, $2, nullif($3, ''), nullif($4, ''), nullif($5, ''), $6, now(), $7)
+		on conflict (enterprise_id) do update set isolation_mode = $2, database_id = nullif($3, ''), database_host = nullif($4, ''), database_name = nullif($5, ''),
+			status = $6, updated_at = now(), epoch = $7`,
+		s.Enterprise, to.IsolationMode, to.DatabaseID, to.DatabaseHost, to.DatabaseName, to.Status, to.Epoch)
+	return to, err
 }
 
 // Renew leaves the row as it is, under the next epoch: something about the database has changed that it does not say.
@@ -200,28 +227,7 @@ func (s *Source) restore(ctx context.Context, tx pgx.Tx, p Previous, seen int64)
 	return err
 }
 
-// Keep stores the row as it is before the switch, beside the attempt; the first that was kept stays.
-func (s *Source) Keep(ctx context.Context) (p Previous, err error) {
-	if p, err = s.Snapshot(ctx); err != nil {
-		return p, err
-	}
-	text, err := json.Marshal(p)
-	if err != nil {
-		return p, err
-	}
-	err = s.with(ctx, func(conn *pgx.Conn) error {
-		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-			if err := s.take(ctx, tx); err != nil {
-				return err
-			}
-			_, err := tx.Exec(ctx, `update instar.attempt set previous = $2 where enterprise_id = $1 and previous is null`, s.Enterprise, string(text))
-			return err
-		})
-	})
-	return p, err
-}
-
-// RestoreKept restores what Keep has stored, and forgets it; nothing that was kept is nothing to restore.
+// RestoreKept restores what KeepAndSwitch has stored, and forgets it; nothing that was kept is nothing to restore.
 func (s *Source) RestoreKept(ctx context.Context) error {
 	var text *string
 	err := s.with(ctx, func(conn *pgx.Conn) error {
