@@ -49,6 +49,11 @@ func (a *app) store(nc *nats.Conn, js jetstream.JetStream) *backup.Store {
 			store.Others = append(store.Others, store.Plan.Names.AuditStream(class))
 		}
 	}
+	if a.cfg.Domains.On() {
+		for _, b := range []string{"domain_routes", "certificates"} {
+			store.Others = append(store.Others, streams.BucketStream(store.Plan.Names.Bucket(b)))
+		}
+	}
 	return store
 }
 

@@ -147,7 +147,7 @@ outbox:
 	pem, err := os.ReadFile(cert)
 	require.NoError(t, err)
 	require.True(t, pool.AppendCertsFromPEM(pem))
-	r.client = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true}}
+	r.client = &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true}}
 	return r
 }
 

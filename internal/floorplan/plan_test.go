@@ -178,7 +178,7 @@ var plan = []room{
 	{path: "server/tasks/documents", ours: []string{"internal/wait", "machines/task"}, outside: []string{natsgo}, tests: []string{"streams/..."}}, // what tasks have written
 	{path: "server/tenants", ours: []string{"api", "api/audit", "api/problem", "api/rest", "client/tenantdb", "consumers/audit", "internal/wait", "kv/index", "machines", "machines/database", "providers/database/...", "server", "server/config", "server/keyset", "streams", "streams/audit", "streams/publish"}, outside: []string{natsgo}, tests: []string{"internal/postgres", "machines/...", "server/..."}},
 	{path: "server/keyset", ours: []string{"providers/database/secret"}},
-	{path: "server/domains", ours: []string{"api", "api/problem", "internal/wait", "kv", "kv/certificates", "machines", "machines/domain", "providers/domain/...", "providers/guard", "server", "server/config", "server/keyset", "streams", "streams/publish"}, tests: []string{"machines/...", "server/..."}},
+	{path: "server/domains", ours: []string{"api", "api/admin", "api/limits", "api/problem", "internal/wait", "kv", "kv/certificates", "kv/index", "machines", "machines/domain", "providers/domain/...", "providers/guard", "server", "server/config", "server/keyset", "streams", "streams/publish"}, tests: []string{"machines/...", "server/..."}},
 	{path: "server/relays", ours: []string{"api", "api/admin", "internal/postgres", "internal/wait", "kv", "kv/index", "machines", "machines/relay", "providers/relay", "server", "server/config", "streams/..."}, outside: []string{natsgo, pgx, uuid, metrics}},
 	{path: "server/builtin", ours: []string{"machines/...", "providers/process/builtin", "server/..."}},
 

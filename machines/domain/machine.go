@@ -37,6 +37,8 @@ const (
 	ReportRenewed      = "renewed"
 	ReportUnrenewed    = "not-renewed"
 	ReportLapsed       = "lapsed"
+	ReportUnrouted     = "unrouted"
+	ReportTaken        = "taken"
 	ReportRemoved      = "removed"
 	ReportRemoveFailed = "remove-failed"
 
@@ -64,6 +66,7 @@ const (
 	EventIssued       = "domain.certificate.issued"
 	EventActive       = "domain.active"
 	EventRouted       = "domain.routed"
+	EventUnrouted     = "domain.route.lost"
 	EventRouteFailed  = "domain.route.failed"
 	EventRenewed      = "domain.certificate.renewed"
 	EventUnrenewed    = "domain.certificate.renewal_failed"
@@ -107,6 +110,7 @@ var table = []machines.Edge[Data]{
 	{From: only(Issuing), On: CommandRetarget, To: machines.Same, Reenter: true, Do: retarget, Emit: only(EventRetargeted), Effects: only(EffectIssue)},
 	{From: only(Active), On: CommandRetarget, To: machines.Same, Reenter: true, Do: retarget, Emit: only(EventRetargeted), Effects: only(EffectRoute)},
 	{From: only(Failed, Expired), On: CommandRetry, To: PendingDNS, Do: again, Emit: only(EventRetried)},
+	{From: only(PendingDNS), On: CommandRetry, To: machines.Same, Reenter: true, Do: again, Emit: only(EventRetried)}, // it is looked at at once
 	{From: bound, On: CommandRemove, To: Removing, Do: forget, Emit: only(EventRemoving), Effects: only(EffectRemove)},
 	{From: only(Removing), On: CommandRemove, If: stuck, To: machines.Same, Reenter: true, Do: forget, Emit: only(EventRemoving), Effects: only(EffectRemove)},
 	{From: only(Removing), On: CommandRemove, To: machines.Same, Noop: true},
@@ -127,6 +131,8 @@ var table = []machines.Edge[Data]{
 	{From: only(Issuing), On: TimeoutIssue, To: Failed, Do: late, Emit: only(EventFailed)},
 
 	{From: only(Active), On: ReportRouted, To: machines.Same, Do: forget, Emit: only(EventRouted)},
+	{From: only(Active), On: ReportUnrouted, To: machines.Same, Reenter: true, Emit: only(EventUnrouted), Effects: only(EffectRoute)},
+	{From: only(Active), On: ReportTaken, To: Failed, Do: fail, Emit: only(EventFailed)},
 	{From: only(Active), On: ReportRouteFailed, To: machines.Same, Do: note(EventRouteFailed), Emit: only(EventRouteFailed)},
 	{From: only(Active), On: ReportRenewed, If: sameCertificate, To: machines.Same, Noop: true},
 	{From: only(Active), On: ReportRenewed, To: machines.Same, Do: issued, Emit: only(EventRenewed)},
@@ -158,7 +164,7 @@ var states = []machines.State[Data]{
 var effects = []machines.Effect[Data]{
 	{Name: EffectLook, Doc: "Look at the DNS records, or at the certificate.", Done: ReportFound, Failed: ReportLookFailed, Payload: payload, Task: Task{}, Retry: machines.Retry{Attempts: 1}, Looks: true},
 	{Name: EffectVerify, Doc: "Verify the records, and claim the name.", Done: ReportVerified, Failed: ReportVerifyFailed, Payload: payload, Task: Task{}, Retry: machines.Retry{Attempts: 4, Base: 5 * time.Second, Cap: time.Minute}},
-	{Name: EffectIssue, Doc: "Have a certificate issued, and its requests served.", Done: ReportIssued, Failed: ReportIssueFailed, Payload: payload, Task: Task{}, Retry: machines.Retry{Attempts: 6, Base: 10 * time.Second, Cap: 15 * time.Minute}, Timeout: 15 * time.Minute},
+	{Name: EffectIssue, Doc: "Have a certificate issued, and its requests served.", Done: ReportIssued, Failed: ReportIssueFailed, Payload: payload, Task: Task{}, Retry: machines.Retry{Attempts: 100, Base: 10 * time.Second, Cap: 15 * time.Minute}, Timeout: 15 * time.Minute},
 	{Name: EffectRoute, Doc: "Send the requests of the name where its targets are, or nowhere.", Done: ReportRouted, Failed: ReportRouteFailed, Payload: payload, Task: Task{}, Retry: machines.Retry{Attempts: 10}},
 	{Name: EffectRemove, Doc: "Take the name from the proxy, and forget its certificate.", Done: ReportRemoved, Failed: ReportRemoveFailed, Payload: payload, Task: Task{}, Retry: machines.Retry{Attempts: 10}},
 }
@@ -166,7 +172,7 @@ var effects = []machines.Effect[Data]{
 var inputs = []machines.Command{
 	{Name: CommandBind, Doc: "Bind a domain name to targets.", Body: BindBody{}, Birth: true},
 	{Name: CommandRetarget, Doc: "Send its requests elsewhere, or with other weights.", Body: RetargetBody{}},
-	{Name: CommandRetry, Doc: "Begin again with the records."},
+	{Name: CommandRetry, Doc: "Begin again with the records; while they are awaited, look at once."},
 	{Name: CommandRemove, Doc: "Serve the name no more.", Destructive: true},
 	{Name: ReportFound, Doc: "The records are there.", Body: Records{}, Report: true},
 	{Name: ReportMissing, Doc: "Records are missing, or lead elsewhere.", Body: Records{}, Report: true},
@@ -180,6 +186,8 @@ var inputs = []machines.Command{
 	{Name: ReportRenewed, Doc: "The certificate is another one than before.", Body: Certificate{}, Report: true},
 	{Name: ReportUnrenewed, Doc: "The certificate could not be renewed yet.", Body: Trouble{}, Report: true},
 	{Name: ReportLapsed, Doc: "The certificate has ended.", Body: Trouble{}, Report: true},
+	{Name: ReportUnrouted, Doc: "The proxy has lost where its requests go.", Report: true},
+	{Name: ReportTaken, Doc: "The name is another's now, who has proven it while the own proof was gone.", Body: machines.Failure{}, Report: true},
 	{Name: ReportRemoved, Doc: "The name is taken from the proxy.", Report: true},
 	{Name: ReportRemoveFailed, Doc: "It could not be taken from the proxy.", Body: machines.Failure{}, Report: true},
 	{Name: TimeoutDNS, Doc: "The records did not come in time.", Report: true},
@@ -196,6 +204,7 @@ var events = []machines.EventType{
 	{Name: EventIssued, Class: machines.ClassResource, Doc: "A certificate was issued."},
 	{Name: EventActive, Class: machines.ClassState, Doc: "Its requests are served."},
 	{Name: EventRouted, Class: machines.ClassResource, Doc: "Its requests go to other targets."},
+	{Name: EventUnrouted, Class: machines.ClassError, Doc: "The proxy had lost where its requests go; it is told again."},
 	{Name: EventRouteFailed, Class: machines.ClassError, Doc: "The proxy could not be told of its targets."},
 	{Name: EventRenewed, Class: machines.ClassResource, Doc: "The certificate was renewed."},
 	{Name: EventUnrenewed, Class: machines.ClassError, Doc: "The certificate could not be renewed, and why."},

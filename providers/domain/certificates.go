@@ -33,7 +33,7 @@ type CertificateOptions struct {
 	Roots     *x509.CertPool // of the certificate authority's own certificate; nil are those of the system
 	HTTPPort  int            // where this node hears what comes to port 80 of the names; 0 hears nothing, so that only TLS-ALPN-01 proves them
 	TLSPort   int            // and to port 443
-	// Serves reports whether a name may have a certificate loaded, or issued, by the first connection to it.
+	// Serves reports whether a name may have a certificate loaded by the first connection to it.
 	Serves func(host string) bool
 	Log    *slog.Logger
 	DNS    *Updates // for names that are proven by DNS-01; nil proves none so
@@ -73,7 +73,7 @@ type Certificates struct {
 func NewCertificates(o CertificateOptions) *Certificates {
 	c := &Certificates{storage: o.Storage, updates: o.DNS, log: o.Log, renewing: map[string]bool{}, trouble: map[string]string{}}
 	quiet := zap.NewNop() // what matters of it is an error here, or a state
-	c.cache = certmagic.NewCache(certmagic.CacheOptions{GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) { return c.managed, nil }, Logger: quiet, Capacity: 10_000})
+	c.cache = certmagic.NewCache(certmagic.CacheOptions{GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) { return c.serving, nil }, Logger: quiet, Capacity: 10_000})
 	base := certmagic.Config{Storage: o.Storage, Logger: quiet, DisableARI: true, OCSP: certmagic.OCSPConfig{DisableStapling: true}}
 	c.managed = certmagic.New(c.cache, base)
 	base.OnDemand = &certmagic.OnDemandConfig{DecisionFunc: func(_ context.Context, host string) error {
@@ -87,7 +87,7 @@ func NewCertificates(o CertificateOptions) *Certificates {
 		CA: o.Directory, TestCA: o.Directory, Email: o.Email, Agreed: true, TrustedRoots: o.Roots, AltHTTPPort: o.HTTPPort, AltTLSALPNPort: o.TLSPort, DisableHTTPChallenge: o.HTTPPort == 0, Logger: quiet,
 	}
 	c.issuer = certmagic.NewACMEIssuer(c.managed, acme)
-	c.managed.Issuers, c.serving.Issuers = []certmagic.Issuer{silent{c.issuer}}, []certmagic.Issuer{c.issuer}
+	c.managed.Issuers, c.serving.Issuers = []certmagic.Issuer{silent{c.issuer}}, []certmagic.Issuer{loader{c.issuer}}
 	if u := o.DNS; u != nil {
 		acme.DNS01Solver = &certmagic.DNS01Solver{DNSManager: certmagic.DNSManager{
 			DNSProvider: &rfc2136.Provider{KeyName: u.Name, KeyAlg: u.Algorithm, Key: u.Secret, Server: u.Server}, TTL: time.Minute, Resolvers: u.Resolvers, Logger: quiet,
@@ -104,6 +104,14 @@ type silent struct{ *certmagic.ACMEIssuer }
 // PreCheck is the issuer's, without questions.
 func (s silent) PreCheck(ctx context.Context, names []string, _ bool) error {
 	return s.ACMEIssuer.PreCheck(ctx, names, false)
+}
+
+// loader is an issuer that issues nothing: a handshake loads what is stored. Else everybody who knows a name could have certificates ordered for it, as often as he connects.
+type loader struct{ *certmagic.ACMEIssuer }
+
+// Issue refuses.
+func (loader) Issue(context.Context, *x509.CertificateRequest) (*certmagic.IssuedCertificate, error) {
+	return nil, certmagic.ErrNoRetry{Err: errors.New("certificates are issued by the machine, not by handshakes")}
 }
 
 // Stop ends what is done in the background.
@@ -209,7 +217,7 @@ func (c *Certificates) told(host, trouble string) {
 
 // Forget removes the certificate of a name, and its key.
 func (c *Certificates) Forget(ctx context.Context, host string) error {
-	c.Drop(host)
+	defer c.Drop(host) // not before it cannot be loaded again
 	key := c.issuer.IssuerKey()
 	for _, k := range []string{certmagic.StorageKeys.SiteCert(key, host), certmagic.StorageKeys.SitePrivateKey(key, host), certmagic.StorageKeys.SiteMeta(key, host)} {
 		if err := c.storage.Delete(ctx, k); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bcc94042/instar/machines"
@@ -16,13 +17,34 @@ import (
 // Row is what the table has of a name.
 type Row struct {
 	Owner string         `json:"owner,omitempty"` // key of the entity that has it; nobody when empty
-	Fence uint64         `json:"fence"`           // version of the entity that wrote last
-	Last  string         `json:"last,omitempty"`  // of a name that nobody has: who had it
+	Token string         `json:"token,omitempty"` // by which the owner has proven it
+	Fence uint64         `json:"fence,omitempty"` // version of the owner that wrote last
 	Route *machine.Route `json:"route,omitempty"` // nil serves nothing
+	Past  []Past         `json:"past,omitempty"`  // who has given it back, or given it up, latest last
 }
 
-// ErrTaken says that a name is another entity's.
-var ErrTaken = errors.New("the name is another's")
+// Past is an entity that has no claim any more, and the version at which it had none: what is older must not claim again.
+type Past struct {
+	Owner string `json:"owner"`
+	Fence uint64 `json:"fence"`
+}
+
+// mostPast is how many of them are remembered: tasks that are older than so many changes of hands are over.
+const mostPast = 16
+
+// Free is the row without its owner, and with the entity among those that have no claim.
+func (r Row) Free(owner string, fence uint64) Row {
+	past := slices.DeleteFunc(slices.Clone(r.Past), func(p Past) bool { return p.Owner == owner })
+	past = append(past, Past{owner, fence})
+	if len(past) > mostPast {
+		past = past[len(past)-mostPast:]
+	}
+	if r.Owner == owner {
+		return Row{Past: past}
+	}
+	r.Past = past
+	return r
+}
 
 // Table has who has a name, and where its requests go. An implementation writes at the revision that it has read, and asks change again when that has gone by.
 type Table interface {
@@ -123,48 +145,64 @@ func (p *Provider) verify(ctx context.Context, b *machine.Task, owner string, fe
 	if problem != "" {
 		return &failed{machines.Failure{Code: machine.CodeRecords, Message: problem}}
 	}
-	return p.change(ctx, b.Host, owner, fence, func(r Row) (Row, error) {
-		if r.Owner == owner {
-			return Row{Owner: owner, Fence: fence, Route: r.Route}, nil
+	before, err := p.Table.Row(ctx, b.Host)
+	if err != nil {
+		return unavailable(err)
+	}
+	if before.Owner != "" && before.Owner != owner && p.Records.Lacks(ctx, b.Host, before.Token) { // whoever can write its records has taken the proof away
+		err := p.Table.Change(ctx, b.Host, func(r Row) (Row, error) {
+			if r.Owner == before.Owner && r.Token == before.Token {
+				return r.Free(r.Owner, r.Fence), nil
+			}
+			return r, nil
+		})
+		if err != nil {
+			return unavailable(err)
 		}
-		return Row{Owner: owner, Fence: fence}, nil
-	})
-}
-
-func (p *Provider) route(ctx context.Context, b *machine.Task, owner string, fence uint64) error {
+	}
 	return p.change(ctx, b.Host, owner, fence, func(r Row) (Row, error) {
 		if r.Owner != owner {
-			if b.Closed { // nothing of it is served
-				return r, nil
-			}
-			return r, providers.Errorf(providers.Invalid, "%s is not claimed any more", b.Host)
-		}
-		if r.Route = &b.Route; b.Closed {
 			r.Route = nil
 		}
-		r.Fence = fence
+		r.Owner, r.Token, r.Fence = owner, b.Token, fence
 		return r, nil
 	})
 }
 
-// remove forgets the certificate before it gives the name away: afterwards it may be another's.
+// route tells where the requests of a name go. A name that nobody has is claimed again: its row was lost.
+func (p *Provider) route(ctx context.Context, b *machine.Task, owner string, fence uint64) error {
+	return p.change(ctx, b.Host, owner, fence, func(r Row) (Row, error) {
+		if b.Closed && r.Owner != owner { // nothing of it is served
+			return r, nil
+		}
+		if r.Route = &b.Route; b.Closed {
+			r.Route = nil
+		}
+		r.Owner, r.Token, r.Fence = owner, b.Token, fence
+		return r, nil
+	})
+}
+
+// remove closes the name, forgets its certificate, and gives it back: afterwards it may be another's. Where the entity does not have it, no task of before may claim it.
 func (p *Provider) remove(ctx context.Context, host, owner string, fence uint64) error {
-	r, err := p.Table.Row(ctx, host)
-	if err != nil {
+	had := false
+	err := p.Table.Change(ctx, host, func(r Row) (Row, error) {
+		if had = r.Owner == owner; !had {
+			return r.Free(owner, fence), nil
+		}
+		if r.Fence > fence {
+			return r, providers.Older(fence, r.Fence)
+		}
+		r.Route, r.Fence = nil, fence
+		return r, nil
+	})
+	if err != nil || !had {
 		return unavailable(err)
-	}
-	if r.Owner != owner {
-		return nil
 	}
 	if err := p.Issuer.Forget(ctx, host); err != nil {
 		return unavailable(err)
 	}
-	return p.change(ctx, host, owner, fence, func(r Row) (Row, error) {
-		if r.Owner != owner {
-			return r, nil
-		}
-		return Row{Last: owner, Fence: fence}, nil
-	})
+	return unavailable(p.Table.Change(ctx, host, func(r Row) (Row, error) { return r.Free(owner, fence), nil }))
 }
 
 // check fails if the name is another's, or a newer task has spoken.
@@ -187,13 +225,28 @@ func (p *Provider) change(ctx context.Context, host, owner string, fence uint64,
 
 // admit refuses a name that is another's, and a task that is older than what was done for the entity last.
 func admit(r Row, host, owner string, fence uint64) error {
-	switch {
-	case r.Owner != "" && r.Owner != owner:
-		return &failed{machines.Failure{Code: CodeTaken, Message: fmt.Sprintf("%s is the domain %s already", host, r.Owner)}}
-	case (r.Owner == owner || r.Last == owner) && r.Fence > fence:
+	if r.Owner != "" && r.Owner != owner {
+		return taken(r, host, owner)
+	}
+	if r.Owner == owner && r.Fence > fence {
 		return providers.Older(fence, r.Fence)
 	}
+	for _, past := range r.Past {
+		if past.Owner == owner && past.Fence > fence {
+			return providers.Older(fence, past.Fence)
+		}
+	}
 	return nil
+}
+
+// taken says that a name is another's; who that is only within a namespace.
+func taken(r Row, host, owner string) *failed {
+	namespace, _, _ := strings.Cut(owner, ".")
+	by := "bound elsewhere"
+	if strings.HasPrefix(r.Owner, namespace+".") {
+		by = "the domain " + r.Owner
+	}
+	return &failed{machines.Failure{Code: CodeTaken, Message: fmt.Sprintf("%s is %s already, whose proof is in its DNS records", host, by)}}
 }
 
 // unavailable gives errors of the store a code.
@@ -215,7 +268,7 @@ func (p *Provider) Look(ctx context.Context, e *machines.Entity, _ bool) (machin
 	case e.State == machine.PendingDNS:
 		return p.lookForRecords(ctx, e, d)
 	case e.State == machine.Active:
-		return p.lookAtCertificate(ctx, d)
+		return p.lookAtService(ctx, e, d)
 	}
 	return machines.Finding{Until: p.now().Add(patience(0))}, nil
 }
@@ -244,16 +297,27 @@ func patience(waited time.Duration) time.Duration {
 // glances is the time between two looks at a certificate with which nothing is to be done.
 const glances = 10 * time.Minute
 
-func (p *Provider) lookAtCertificate(ctx context.Context, d *machine.Data) (machines.Finding, error) {
-	c, due, trouble, err := p.Issuer.Current(ctx, d.Host)
+// lookAtService finds whether an active name is served, and how its certificate is.
+func (p *Provider) lookAtService(ctx context.Context, e *machines.Entity, d *machine.Data) (machines.Finding, error) {
+	r, err := p.Table.Row(ctx, d.Host)
 	if err != nil {
 		return machines.Finding{}, unavailable(err)
+	}
+	switch routing := e.Effects[machine.EffectRoute].ID != ""; {
+	case r.Owner != "" && r.Owner != e.Key():
+		return machines.Finding{Input: machine.ReportTaken, Data: taken(r, d.Host, e.Key()).Failure}, nil
+	case r.Route == nil && !routing: // as after a restore of another moment
+		return machines.Finding{Input: machine.ReportUnrouted}, nil
+	}
+	c, due, trouble, err := p.Issuer.Current(ctx, d.Host)
+	if err != nil {
+		return p.unread(d, err)
 	}
 	now := p.now()
 	switch {
 	case c == nil && d.Certificate == nil, c != nil && !now.Before(c.NotAfter), c == nil && !now.Before(d.Certificate.NotAfter):
 		return machines.Finding{Input: machine.ReportLapsed, Data: machine.Trouble{Message: trouble}}, nil
-	case c != nil && (d.Certificate == nil || *c != *d.Certificate || trouble == "" && d.Problem != ""):
+	case c != nil && (d.Certificate == nil || *c != *d.Certificate):
 		return machines.Finding{Input: machine.ReportRenewed, Data: *c}, nil
 	case trouble != "" && trouble != d.Problem:
 		return machines.Finding{Input: machine.ReportUnrenewed, Data: machine.Trouble{Message: trouble}}, nil
@@ -261,6 +325,21 @@ func (p *Provider) lookAtCertificate(ctx context.Context, d *machine.Data) (mach
 		return machines.Finding{}, nil
 	}
 	return machines.Finding{Until: now.Add(min(glances, due.Sub(now)))}, nil
+}
+
+// unread is for a certificate that cannot be read now: that is told where it does not pass, and ends the name with the certificate that is known.
+func (p *Provider) unread(d *machine.Data, err error) (machines.Finding, error) {
+	if providers.IsUnavailable(err) || d.Certificate == nil {
+		return machines.Finding{}, unavailable(err)
+	}
+	t := machine.Trouble{Message: providers.Failure(err).Message}
+	switch {
+	case !p.now().Before(d.Certificate.NotAfter):
+		return machines.Finding{Input: machine.ReportLapsed, Data: t}, nil
+	case t.Message != d.Problem:
+		return machines.Finding{Input: machine.ReportUnrenewed, Data: t}, nil
+	}
+	return machines.Finding{Until: p.now().Add(glances)}, nil
 }
 
 // Watch tells nothing: records and certificates are looked at.

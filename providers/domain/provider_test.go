@@ -150,6 +150,8 @@ type world struct {
 	ca    authority
 	p     *domain.Provider
 	now   time.Time
+
+	namespace, token string
 }
 
 const host = "a.example.com"
@@ -158,31 +160,34 @@ var route = machine.Route{Targets: []machine.Target{{Address: "10.0.0.7:80", Wei
 
 func setup(t *testing.T) *world {
 	proof := machine.Proof(host, "token")
-	w := &world{t: t, names: names{texts: map[string][]string{proof.Name + ".": {proof.Value}}}, rows: rows{all: map[string]domain.Row{}}, ca: authority{have: map[string]machine.Certificate{}}, now: time.Now().UTC().Truncate(time.Second)}
+	w := &world{t: t, names: names{texts: map[string][]string{proof.Name + ".": {proof.Value}}}, rows: rows{all: map[string]domain.Row{}}, ca: authority{have: map[string]machine.Certificate{}}, now: time.Now().UTC().Truncate(time.Second), namespace: "default", token: "token"}
 	w.p = &domain.Provider{Records: domain.Records{Resolver: &w.names}, Table: &w.rows, Issuer: &w.ca, Clock: func() time.Time { return w.now }}
 	return w
 }
 
 func (w *world) perform(id, effect string, fence uint64, task machine.Task) *machines.Failure {
 	w.t.Helper()
-	task.Host, task.Token = host, "token"
+	task.Host, task.Token = host, w.token
 	data, err := json.Marshal(task)
 	require.NoError(w.t, err)
-	return w.p.Perform(w.t.Context(), machines.Task{Namespace: "default", Parent: "acme", ID: id, Effect: effect, Fence: fence, Data: data}).Failure
+	return w.p.Perform(w.t.Context(), machines.Task{Namespace: w.namespace, Parent: "acme", ID: id, Effect: effect, Fence: fence, Data: data}).Failure
 }
 
 func TestANameIsOfOneEntityUntilItIsRemoved(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	require.Nil(t, w.perform("a", "verify", 3, machine.Task{Route: route}))
-	require.Equal(t, domain.Row{Owner: "default.acme.a", Fence: 3}, w.rows.all[host], "claimed, and not served yet")
+	require.Equal(t, domain.Row{Owner: "default.acme.a", Token: "token", Fence: 3}, w.rows.all[host], "claimed, and not served yet")
 	f := w.perform("b", "verify", 3, machine.Task{Route: route})
 	require.Equal(t, domain.CodeTaken, f.Code)
 	require.Contains(t, f.Message, "default.acme.a")
 	require.False(t, f.Retryable)
+	w.namespace = "other"
+	require.NotContains(t, w.perform("b", "verify", 3, machine.Task{Route: route}).Message, "acme", "who has it is no business of another namespace")
+	w.namespace = "default"
 
 	require.Nil(t, w.perform("a", "issue", 4, machine.Task{Route: route}))
-	require.Equal(t, domain.Row{Owner: "default.acme.a", Fence: 4, Route: &route}, w.rows.all[host])
+	require.Equal(t, domain.Row{Owner: "default.acme.a", Token: "token", Fence: 4, Route: &route}, w.rows.all[host])
 	require.Equal(t, domain.CodeTaken, w.perform("b", "issue", 9, machine.Task{Route: route}).Code)
 	require.Nil(t, w.perform("b", "remove", 9, machine.Task{}), "it has nothing to give back")
 	require.Contains(t, w.ca.have, host, "the certificate is that of the other one")
@@ -190,11 +195,11 @@ func TestANameIsOfOneEntityUntilItIsRemoved(t *testing.T) {
 	require.Equal(t, &route, w.rows.all[host].Route, "what is served goes on while it is verified anew")
 
 	require.Nil(t, w.perform("a", "route", 6, machine.Task{Route: route, Closed: true}))
-	require.Equal(t, domain.Row{Owner: "default.acme.a", Fence: 6}, w.rows.all[host])
+	require.Nil(t, w.rows.all[host].Route)
 	require.Nil(t, w.perform("a", "remove", 7, machine.Task{}))
 	require.Empty(t, w.ca.have)
-	require.Equal(t, domain.Row{Last: "default.acme.a", Fence: 7}, w.rows.all[host])
-	require.Nil(t, w.perform("b", "verify", 3, machine.Task{Route: route}), "it is anybody's now, whatever the versions")
+	require.Equal(t, domain.Row{Past: []domain.Past{{Owner: "default.acme.b", Fence: 9}, {Owner: "default.acme.a", Fence: 7}}}, w.rows.all[host])
+	require.Nil(t, w.perform("c", "verify", 3, machine.Task{Route: route}), "it is anybody's now, whatever the versions")
 }
 
 func TestOldTasksChangeNothing(t *testing.T) {
@@ -209,9 +214,43 @@ func TestOldTasksChangeNothing(t *testing.T) {
 	for _, effect := range []string{"verify", "issue", "route"} {
 		require.Equal(t, "fenced", w.perform("a", effect, 4, machine.Task{Route: route}).Code, effect)
 	}
-	require.Equal(t, domain.Row{Last: "default.acme.a", Fence: 5}, w.rows.all[host])
-	require.Equal(t, "invalid", w.perform("a", "route", 6, machine.Task{Route: route}).Code, "nobody has claimed it")
-	require.Nil(t, w.perform("a", "route", 6, machine.Task{Route: route, Closed: true}))
+	require.Equal(t, domain.Row{Past: []domain.Past{{Owner: "default.acme.a", Fence: 5}}}, w.rows.all[host])
+
+	w = setup(t)
+	require.Nil(t, w.perform("a", "remove", 5, machine.Task{}), "it never had the name")
+	require.Equal(t, "fenced", w.perform("a", "verify", 4, machine.Task{}).Code, "and a verification that was under way does not claim it")
+	require.Nil(t, w.perform("b", "verify", 2, machine.Task{}))
+	require.Nil(t, w.perform("b", "remove", 3, machine.Task{}))
+	require.Equal(t, "fenced", w.perform("a", "verify", 4, machine.Task{}).Code, "nor after another one had it")
+}
+
+// A name belongs to whoever can write its records: he takes the proof of the one before away, and puts his own there.
+func TestANameGoesToWhoProvesItWhenTheProofOfItsOwnerIsGone(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	require.Nil(t, w.perform("a", "verify", 3, machine.Task{}))
+	require.Nil(t, w.perform("a", "issue", 4, machine.Task{Route: route}))
+	proof := machine.Proof(host, "token")
+	w.token = "another"
+	w.names.texts[proof.Name+"."] = []string{proof.Value, machine.Proof(host, w.token).Value}
+	require.Equal(t, domain.CodeTaken, w.perform("b", "verify", 1, machine.Task{}).Code, "both proofs are there")
+	w.names.texts[proof.Name+"."] = []string{machine.Proof(host, w.token).Value}
+	require.Nil(t, w.perform("b", "verify", 2, machine.Task{}))
+	r := w.rows.all[host]
+	require.Equal(t, "default.acme.b", r.Owner)
+	require.Nil(t, r.Route, "nothing of the owner before is served")
+	f := w.look(machine.Active, w.now, machine.Data{Certificate: &machine.Certificate{}})
+	require.Equal(t, machine.ReportTaken, f.Input)
+	require.Equal(t, domain.CodeTaken, w.perform("a", "route", 9, machine.Task{Route: route}).Code)
+}
+
+// Routes that were lost, as by a restore of another moment, are told again.
+func TestLostRoutesAreToldAgain(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	require.Equal(t, machine.ReportUnrouted, w.look(machine.Active, w.now, machine.Data{}).Input)
+	require.Nil(t, w.perform("a", "route", 7, machine.Task{Route: route}))
+	require.Equal(t, domain.Row{Owner: "default.acme.a", Token: "token", Fence: 7, Route: &route}, w.rows.all[host])
 }
 
 func TestFailures(t *testing.T) {
@@ -263,9 +302,10 @@ func TestCertificatesAreLookedAt(t *testing.T) {
 	now := w.now
 	c := machine.Certificate{Serial: "1", NotBefore: now, NotAfter: now.Add(90 * time.Minute)}
 	w.ca.have[host], w.ca.due = c, now.Add(time.Hour)
+	w.rows.all[host] = domain.Row{Owner: "default.acme.a", Route: &route}
 	require.Equal(t, now.Add(10*time.Minute), w.look(machine.Active, now, machine.Data{Certificate: &c}).Until)
 	require.Equal(t, machine.ReportRenewed, w.look(machine.Active, now, machine.Data{Certificate: &machine.Certificate{Serial: "0", NotAfter: now}}).Input)
-	require.Equal(t, machine.ReportRenewed, w.look(machine.Active, now, machine.Data{Certificate: &c, Problem: "no answer"}).Input, "the trouble is over")
+	require.Empty(t, w.look(machine.Active, now, machine.Data{Certificate: &c, Problem: "no answer"}).Input, "a process that has just started knows of no trouble")
 	w.ca.trouble = "no answer"
 	require.Equal(t, machine.ReportUnrenewed, w.look(machine.Active, now, machine.Data{Certificate: &c}).Input)
 	require.Empty(t, w.look(machine.Active, now, machine.Data{Certificate: &c, Problem: "no answer"}).Input, "known")
@@ -279,6 +319,6 @@ func TestCertificatesAreLookedAt(t *testing.T) {
 	w.now = now.Add(91 * time.Minute)
 	require.Equal(t, machine.ReportLapsed, w.look(machine.Active, now, machine.Data{Certificate: &c}).Input)
 	w.ca.err = errors.New("no leader")
-	_, err := w.p.Look(t.Context(), &machines.Entity{State: machine.Active, Data: &machine.Data{Host: host}}, true)
+	_, err := w.p.Look(t.Context(), &machines.Entity{Namespace: "default", Parent: "acme", ID: "a", State: machine.Active, Data: &machine.Data{Host: host}}, true)
 	require.ErrorContains(t, err, "no leader")
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	machine "github.com/bcc94042/instar/machines/domain"
 )
@@ -41,18 +42,42 @@ func (r *Records) Wanted(host, token string) []machine.Record {
 	return wanted
 }
 
+// answerWithin is how long name servers are waited for. Those that do not answer must not hold up the looks at other names.
+const answerWithin = 3 * time.Second
+
+// Lacks reports whether the name servers say that the proof of a token is not there; that they do not answer says nothing.
+func (r *Records) Lacks(ctx context.Context, host, token string) bool {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	proof := machine.Proof(host, token)
+	texts, err := r.Resolver.LookupTXT(ctx, proof.Name+".")
+	return !unanswered(err) && !holds(texts, proof)
+}
+
+func holds(texts []string, proof machine.Record) bool {
+	return slices.ContainsFunc(texts, func(s string) bool { return strings.TrimSpace(s) == proof.Value })
+}
+
 // Problem is what is wrong with the records of a name, in words that stay the same for as long as it does; empty is nothing. It fails only with its context.
 func (r *Records) Problem(ctx context.Context, host, token string) (string, error) {
+	problem, err := r.problem(ctx, host, token)
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	return problem, err
+}
+
+func (r *Records) problem(whole context.Context, host, token string) (string, error) {
+	ctx, cancel := context.WithTimeout(whole, answerWithin)
+	defer cancel()
 	proof := machine.Proof(host, token)
 	texts, err := r.Resolver.LookupTXT(ctx, proof.Name+".") // with a dot no search list of this host is tried
 	switch {
-	case ctx.Err() != nil:
-		return "", ctx.Err()
 	case unanswered(err):
 		return fmt.Sprintf("the name servers of %s do not answer", proof.Name), nil
 	case err != nil || len(texts) == 0:
 		return proof.Name + " has no TXT record", nil
-	case !slices.ContainsFunc(texts, func(s string) bool { return strings.TrimSpace(s) == proof.Value }):
+	case !holds(texts, proof):
 		return fmt.Sprintf("no TXT record of %s is %s", proof.Name, proof.Value), nil
 	}
 	return r.leads(ctx, host)
@@ -65,8 +90,6 @@ func (r *Records) leads(ctx context.Context, host string) (string, error) {
 	}
 	at, err := r.Resolver.LookupNetIP(ctx, "ip", host+".")
 	switch {
-	case ctx.Err() != nil:
-		return "", ctx.Err()
 	case unanswered(err):
 		return fmt.Sprintf("the name servers of %s do not answer", host), nil
 	case err != nil || len(at) == 0:
@@ -79,9 +102,6 @@ func (r *Records) leads(ctx context.Context, host string) (string, error) {
 			continue
 		}
 		list, err := r.Resolver.LookupNetIP(ctx, "ip", p+".")
-		if ctx.Err() != nil {
-			return "", ctx.Err()
-		}
 		if err != nil {
 			return fmt.Sprintf("the proxy's own name %s leads nowhere; whoever runs the server has to mend that", p), nil
 		}

@@ -18,6 +18,8 @@ var ErrForbidden = errors.New("may not be connected to")
 type Guard struct {
 	Deny  []netip.Prefix // refused, besides what always is
 	Allow []netip.Prefix // allowed, although it would be refused; Deny is stronger
+	// Only are the networks that may be connected to, of what is not refused; nil are all.
+	Only []netip.Prefix
 	// Public refuses private networks and this host, too.
 	Public bool
 	// Own are the listeners of this program when a connection begins; refused on every address of this host. Nil is none.
@@ -74,6 +76,9 @@ func within(a netip.Addr, ps []netip.Prefix) bool {
 
 // Admit says why an address may not be connected to, or nil.
 func (g *Guard) Admit(to netip.AddrPort) error {
+	if g.Only != nil && !within(to.Addr().Unmap().WithZone(""), g.Only) {
+		return fmt.Errorf("%s %w: it is in none of the networks that are meant", to, ErrForbidden)
+	}
 	for _, a := range meant(to.Addr()) {
 		refused := within(a, forbidden) || g.Public && within(a, private)
 		if within(a, g.Deny) || refused && !within(a, g.Allow) {

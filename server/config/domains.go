@@ -22,6 +22,8 @@ type Domains struct {
 	Resolvers string `koanf:"resolvers"` // addresses of name servers that are asked; those of the system when empty
 	Reserved  string `koanf:"reserved"`  // names that cannot be bound, nor what is below them
 
+	Targets string `koanf:"targets"` // networks that targets may be in; empty is any but this host, and in dev any
+
 	DNS DomainsDNS `koanf:"dns"`
 }
 
@@ -84,10 +86,22 @@ func (d Domains) validate(mode string) error {
 	for _, z := range parts(d.DNS.Zones) {
 		check(d.DNS.Server != "" && pointForm.MatchString(z), "dns.zones: %q is not a domain name in lower case, or there is no dns.server", z)
 	}
+	for _, n := range parts(d.Targets) {
+		_, err := netip.ParsePrefix(n)
+		check(err == nil, "targets: %q is not a network such as 10.1.0.0/16", n)
+	}
 	for _, r := range parts(d.Reserved) {
 		check(pointForm.MatchString(r), "reserved: %q is not a domain name in lower case", r)
 	}
 	return errors.Join(errs...)
+}
+
+// Networks are those that targets may be in; nil is any.
+func (d Domains) Networks() (list []netip.Prefix) {
+	for _, n := range parts(d.Targets) {
+		list = append(list, netip.MustParsePrefix(n)) // was checked
+	}
+	return list
 }
 
 // Zones are the parts of DNS.Zones.

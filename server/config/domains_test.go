@@ -17,6 +17,7 @@ func TestDomains(t *testing.T) {
   points: 192.0.2.1, 2001:db8::1
   resolvers: 192.0.2.53:53
   reserved: apps.example.net
+  targets: 10.1.0.0/16
 `
 	c, err := Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "good.yaml", good)), nil)
 	require.NoError(t, err)
@@ -25,6 +26,7 @@ func TestDomains(t *testing.T) {
 	points, resolvers := c.Domains.Lists()
 	require.Equal(t, []string{"192.0.2.1", "2001:db8::1"}, points)
 	require.Equal(t, []string{"192.0.2.53:53"}, resolvers)
+	require.Len(t, c.Domains.Networks(), 1)
 	for host, reserved := range map[string]bool{"apps.example.net": true, "a.apps.example.net": true, "myapps.example.net": false, "example.net": false} {
 		require.Equal(t, reserved, c.Domains.Refuses(host) != "", host)
 	}
@@ -39,9 +41,10 @@ func TestDomains(t *testing.T) {
   points: proxy.example.net, 192.0.2.1
   resolvers: dns.example.net
   reserved: "*.example.net"
+  targets: 10.0.0.1
   dns: {server: ns}
 `)), nil)
-	for _, want := range []string{"domains.https", "domains.http:", "domains.acme", "domains.ca", "domains.points: a name can be", "domains.resolvers", "domains.reserved", "domains.keys", "domains.dns.server", "domains.dns.key", "domains.dns.zones"} {
+	for _, want := range []string{"domains.https", "domains.http:", "domains.acme", "domains.ca", "domains.points: a name can be", "domains.resolvers", "domains.reserved", "domains.keys", "domains.targets", "domains.dns.server", "domains.dns.key", "domains.dns.zones"} {
 		require.ErrorContains(t, err, want)
 	}
 	_, err = Load(Dev, flagSet(t, Dev, "--domains-http", "127.0.0.1:80"), nil)

@@ -104,6 +104,7 @@ var options = []option{
 	{"domains-points", "domains.points", "name, or comma-separated addresses, of the proxy, where bound names have to lead; empty does not check it"},
 	{"domains-resolvers", "domains.resolvers", "comma-separated addresses of the name servers that are asked; empty is the system's"},
 	{"domains-reserved", "domains.reserved", "comma-separated names that cannot be bound, nor what is below them"},
+	{"domains-targets", "domains.targets", "comma-separated networks that targets may be in; empty is any but this host, and in dev any"},
 	{"acme-dns", "domains.dns.server", "address of a name server that takes updates (RFC 2136), for DNS-01; empty is none"},
 	{"acme-dns-zones", "domains.dns.zones", "comma-separated zones of --acme-dns, whose names are proven by DNS-01"},
 	{"acme-dns-key", "domains.dns.key", "file with the TSIG key for --acme-dns, as tsig-keygen writes it"},

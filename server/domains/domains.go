@@ -5,25 +5,34 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"regexp"
 	"sync/atomic"
 	"time"
 
 	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/admin"
+	"github.com/bcc94042/instar/api/limits"
 	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/kv/certificates"
+	machine "github.com/bcc94042/instar/machines/domain"
 	"github.com/bcc94042/instar/providers/domain"
 	"github.com/bcc94042/instar/providers/domain/proxy"
 	"github.com/bcc94042/instar/providers/guard"
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/server/keyset"
+	"github.com/bcc94042/instar/streams"
 )
 
-// Role is the name of the role that removes certificates which ended long ago.
+// Role is the name of the role that removes certificates which ended long ago, and gives names free whose domain is gone.
 const Role = "domains"
+
+// answerWithin is how long a target may take until it begins to answer.
+const answerWithin = 2 * time.Minute
 
 // lockLife is how long the lock on a name stands after the process that had it died in the middle of an order.
 const lockLife = 15 * time.Second
@@ -55,8 +64,11 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	if err != nil {
 		return server.Work{}, err
 	}
-	reach := guard.Guard{Deny: deny, Allow: allow, Own: h.Listening}
-	px := proxy.New(proxy.Options{Log: h.Log, Dial: reach.Dialer().DialContext})
+	reach := guard.Guard{Deny: deny, Allow: allow, Only: c.Networks(), Own: h.Listening}
+	if reach.Only == nil && h.Config.Mode != config.Dev { // what listens there for this host alone is nobody's application
+		reach.Deny = append(reach.Deny, netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"))
+	}
+	px := proxy.New(proxy.Options{Log: h.Log, Dial: reach.Dialer().DialContext, AnswerWithin: answerWithin})
 	if err := h.Register(px); err != nil {
 		return server.Work{}, err
 	}
@@ -67,27 +79,40 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	h.OnStop("certificates", func(context.Context) error { certs.Stop(); return nil })
 	h.Go(ctx, "the checks of targets", px.Run)
 	h.Go(ctx, "the routes of domains", func(ctx context.Context) error {
-		t.follow(ctx, px.Set, certs.Drop)
+		t.follow(ctx, px.Set, certs.Drop, h.Log)
 		return nil
 	})
 	front := px.Server()
 	front.TLSConfig = certs.TLS()
-	serve(ctx, h, secure, "the proxy for domains", front)
+	connections, err := pool()
+	if err != nil {
+		return server.Work{}, err
+	}
+	serve(ctx, h, limits.Listen(secure, connections, nil), t.synced, "the proxy for domains", front)
 	if clear != nil {
 		challenges := px.Server()
 		challenges.Handler = certs.Challenges(toHTTPS(px.Serves))
-		serve(ctx, h, clear, "the listener for challenges", challenges)
+		serve(ctx, h, limits.Listen(clear, connections, nil), t.synced, "the listener for challenges", challenges)
 	}
 	h.Role(ctx, Role, func(ctx context.Context) error {
 		for ctx.Err() == nil {
-			if err := certs.Sweep(ctx); err != nil && ctx.Err() == nil {
-				h.Log.Warn("certificates that ended are kept until tomorrow", "error", err)
+			err := errors.Join(t.orphans(ctx, h.Indexes.Get(machine.Machine.Name)), certs.Sweep(ctx))
+			if err != nil && ctx.Err() == nil {
+				h.Log.Warn("names and certificates that nobody needs are kept for another hour", "error", err)
 			}
-			wait.For(ctx, 24*time.Hour)
+			wait.For(ctx, time.Hour)
 		}
 		return nil
 	})
-	d := &door{refuses: c.Refuses, owner: t.owner}
+	h.Check(func() []admin.Check {
+		select {
+		case <-t.synced:
+			return []admin.Check{{Name: "domains", OK: true}}
+		default:
+			return []admin.Check{{Name: "domains", Detail: "the routes of domains are still being read"}}
+		}
+	})
+	d := &door{refuses: c.Refuses}
 	h.API(func(o *api.Options) { d.next, o.Admit = o.Admit, d.admit })
 	h.Say("Domains: the proxy is at %s. How names of tenants are bound: docs/domains.md", secure.Addr())
 	points, resolvers := c.Lists()
@@ -108,6 +133,9 @@ func openCertificates(ctx context.Context, h *server.Host, serves func(string) b
 	}
 	storage := certificates.New(h.Deps.JS, bucket, lockLife, keys)
 	h.OnStop("the locks of certificates", storage.Close)
+	if err := sameKeys(ctx, storage, c.Keys, bucket); err != nil {
+		return nil, err
+	}
 	o := domain.CertificateOptions{
 		Storage: storage, Directory: c.ACME, Email: c.Email, TLSPort: secure.port, Serves: serves, Log: h.Log,
 	}
@@ -130,6 +158,19 @@ func openCertificates(ctx context.Context, h *server.Host, serves func(string) b
 		}
 	}
 	return domain.NewCertificates(o), nil
+}
+
+// sameKeys fails if what is stored was sealed with another keyset: whoever has lost it learns that from the server that does not start, not from names that are not served.
+func sameKeys(ctx context.Context, s *certificates.Storage, file, bucket string) error {
+	const mark = "keyset"
+	_, err := s.Load(ctx, mark)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.Store(ctx, mark, []byte("sealed with the keyset of this installation"))
+	}
+	if err != nil {
+		return fmt.Errorf("domains.keys: %s is not the keyset that certificates were sealed with; put that one back, or have all issued anew by removing what it has sealed (nats stream rm %s): %w", file, streams.BucketStream(bucket), err)
+	}
+	return nil
 }
 
 // keyForm is a TSIG key as BIND writes it: key "name" { algorithm hmac-sha256; secret "…"; };

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/bcc94042/instar/api/limits"
 	"github.com/bcc94042/instar/server"
 )
 
@@ -33,10 +34,25 @@ func listen(h *server.Host, addr string) (*listener, error) {
 	return &listener{l, port}, nil
 }
 
-// serve serves until the server stops. Its requests end then, or after the time to drain.
-func serve(ctx context.Context, h *server.Host, l net.Listener, what string, s *http.Server) {
+// pool bounds the connections of both listeners, of one address and in all: each may need another one to a target, and the API and the streams need files as well.
+func pool() (*limits.Pool, error) {
+	files, err := server.OpenFiles()
+	if err != nil {
+		return nil, fmt.Errorf("cannot see how many files may be open: %w", err)
+	}
+	all := int(min(files/16, 1<<16))
+	return limits.NewPool("connections of the proxy", limits.Bound{All: all, Each: max(all/8, 16)}), nil
+}
+
+// serve serves from when the routes are known until the server stops. Its requests end then, or after the time to drain.
+func serve(ctx context.Context, h *server.Host, l net.Listener, known <-chan struct{}, what string, s *http.Server) {
 	s.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
-	h.Go(ctx, what, func(context.Context) error {
+	h.Go(ctx, what, func(ctx context.Context) error {
+		select {
+		case <-known:
+		case <-ctx.Done():
+			return nil
+		}
 		err := error(nil)
 		if s.TLSConfig != nil {
 			err = s.ServeTLS(l, "", "")

@@ -3,11 +3,14 @@ package domains
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
+	machine "github.com/bcc94042/instar/machines/domain"
 	"github.com/bcc94042/instar/providers/domain"
 	"github.com/bcc94042/instar/providers/domain/proxy"
 	"github.com/bcc94042/instar/server"
@@ -29,8 +32,7 @@ func makeBucket(ctx context.Context, h *server.Host, name, doc string) (string, 
 type table struct {
 	rows *kv.Bucket[domain.Row]
 
-	mu     sync.Mutex
-	owners map[string]string // as this node has heard of them, by name
+	synced chan struct{} // is closed when this node knows all routes
 }
 
 func openTable(ctx context.Context, h *server.Host) (*table, error) {
@@ -39,7 +41,7 @@ func openTable(ctx context.Context, h *server.Host) (*table, error) {
 		return nil, err
 	}
 	rows, err := kv.Open(ctx, h.Deps.JS, name, kv.JSON[domain.Row]())
-	return &table{rows: rows}, err
+	return &table{rows: rows, synced: make(chan struct{})}, err
 }
 
 // Row is the row as the leader has it.
@@ -70,8 +72,8 @@ func (t *table) Change(ctx context.Context, host string, change func(domain.Row)
 
 // follow keeps the proxy's routes as the bucket has them, until ctx ends, and drops names that have none any more. A bucket that was made anew is read from
 // its beginning, while the proxy goes on with what it has.
-func (t *table) follow(ctx context.Context, set func([]proxy.Route), drop func(host string)) {
-	served := map[string]bool{}
+func (t *table) follow(ctx context.Context, set func([]proxy.Route), drop func(host string), log *slog.Logger) {
+	served, known := map[string]bool{}, sync.OnceFunc(func() { close(t.synced) })
 	for {
 		rows, synced := map[string]domain.Row{}, false
 		for e, err := range t.rows.Watch(ctx, "", 0) {
@@ -86,8 +88,8 @@ func (t *table) follow(ctx context.Context, set func([]proxy.Route), drop func(h
 				rows[e.Key] = e.Value
 			}
 			if synced {
-				t.heard(rows)
 				set(routesOf(rows))
+				known()
 				for host := range served {
 					if rows[host].Route == nil {
 						delete(served, host)
@@ -104,26 +106,37 @@ func (t *table) follow(ctx context.Context, set func([]proxy.Route), drop func(h
 		if !wait.For(ctx, time.Second) {
 			return
 		}
+		log.Warn("the routes of domains are followed anew")
 	}
 }
 
-func (t *table) heard(rows map[string]domain.Row) {
-	owners := make(map[string]string, len(rows))
-	for host, r := range rows {
-		if r.Owner != "" {
-			owners[host] = r.Owner
+// orphans gives names free whose domain is gone: a backup has the values of domains and the routes of different moments.
+func (t *table) orphans(ctx context.Context, domains *index.Index) error {
+	select {
+	case <-domains.Ready():
+	default:
+		return nil // the next time
+	}
+	for e, err := range t.rows.List(ctx, "") {
+		if err != nil {
+			return err
+		}
+		owner := e.Value.Owner
+		item, known := domains.Get(owner)
+		if owner == "" || known && item.State != machine.Removed || !known && !domains.Lacks(owner) {
+			continue
+		}
+		err := t.Change(ctx, e.Key, func(r domain.Row) (domain.Row, error) {
+			if r.Owner != owner || r.Fence != e.Value.Fence {
+				return r, nil
+			}
+			return r.Free(owner, r.Fence), nil
+		})
+		if err != nil {
+			return err
 		}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.owners = owners
-}
-
-// owner is the key of the entity that has a name, as far as this node has heard.
-func (t *table) owner(host string) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.owners[host]
+	return nil
 }
 
 // routesOf are the proxy's routes.
