@@ -121,6 +121,19 @@ func TestCredentialsAreRotated(t *testing.T) {
 	}
 }
 
+// A server may have the databases of another source; one that no session has set up yet has nothing to tell, and that is no failure.
+func TestASourceThatIsNotSetUpHasNoRoutes(t *testing.T) {
+	s, _ := ready(t, "first", "tenant_first")
+	own, err := s.p.Routes(t.Context())
+	require.NoError(t, err)
+	require.Len(t, own, 1)
+	fresh := *s.p
+	fresh.Source = databasetest.Shared(t, &suite, 1, "second")
+	none, err := fresh.Routes(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, none)
+}
+
 // What somebody has taken back by hand is said by resolve, and the tenant is free for another session, here and on its server.
 func TestAResolvedSessionGivesTheTenantFree(t *testing.T) {
 	s := setup(t, "freed")

@@ -26,13 +26,12 @@ func (p *Provider) Routes(ctx context.Context) (list []Route, err error) {
 	rows, err := conn.Query(ctx, `
 		select a.enterprise_id, coalesce(r.isolation_mode, 'shared'), coalesce(r.database_id, ''), coalesce(r.database_host, ''), coalesce(r.database_name, ''), coalesce(r.status, 'active'),
 			coalesce(r.epoch, a.epoch) from instar.attempt a left join public.tenant_runtime r using (enterprise_id) where a.epoch > 0 order by 1`)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Route, err error) {
+			return r, row.Scan(&r.Enterprise, &r.IsolationMode, &r.DatabaseID, &r.DatabaseHost, &r.DatabaseName, &r.Status, &r.Epoch)
+		})
 	}
-	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Route, err error) {
-		return r, row.Scan(&r.Enterprise, &r.IsolationMode, &r.DatabaseID, &r.DatabaseHost, &r.DatabaseName, &r.Status, &r.Epoch)
-	})
-	if pg.NotSetUp(err) { // it has only a template
+	if pg.NotSetUp(err) { // what the server has is of another source, or only a template
 		return nil, nil
 	}
 	if err != nil {
