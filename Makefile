@@ -37,13 +37,24 @@ cluster: build ## build and start three nodes here, with a table of how they sta
 run: build ## build and start a server here, with a sample service: data in ./data, HTTP on 127.0.0.1:8080, NATS on 127.0.0.1:4222
 	./bin/instar dev
 
-test: vet postgres ## all tests under the race detector, the import table, and a short torture
-	$(GO) test -race -p $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 ))) -timeout 15m ./cmd/instar ./streams/outbox/relay/... ./consumers/... ./... # the longest first, or the last one is left alone; one more at a time than there are cores, because they wait a good part of it
-	$(GO) test -count=1 ./internal/floorplan ./internal/crosscheck
-	for module in $(MODULES); do $(GO) -C $$module test ./... || exit 1; done
+# Tests of whole programs: they start instar, or a process of a test that serves as it does, and kill it. It is built as users have it; under the race
+# detector it takes three times the processor time and shows nothing more, because what is in it has tests of its own. `make race` tests them under it nevertheless.
+PROGRAMS := ./cmd/instar/... ./server/tenants
+RULES := ./internal/floorplan ./internal/crosscheck
+
+# go vet is in `make check`, beside the torture. The longest packages first, or the last one is left alone; one more at a time than there are cores,
+# because they wait a good part of it.
+test: postgres ## all tests, those of goroutines under the race detector, the import table, linters, some simulation, and a short torture
+	$(GO) test -vet=off -count=1 $(RULES)
+	$(GO) test -vet=off -p $(AT_ONCE) -timeout 15m $(PROGRAMS)
+	$(GO) test -vet=off -race -p $(AT_ONCE) -timeout 15m ./streams/outbox/relay ./consumers/engine $$($(GO) list ./... | grep -vxF "$$($(GO) list $(PROGRAMS) $(RULES))")
 	@mkdir -p $(TOOLS); nice -n 19 $(MAKE) --no-print-directory beside > $(TOOLS)/beside.txt 2>&1 & beside=$$!; \
 	  $(MAKE) --no-print-directory torture-short; tortured=$$?; \
 	  wait $$beside; failed=$$?; [ $$failed = 0 ] || cat $(TOOLS)/beside.txt; [ $$failed = 0 ] && exit $$tortured
+AT_ONCE = $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
+
+modules: ## vet and test the modules of their own: benchmarks, torture, releases, the example of a binary of one's own; the first time takes minutes
+	for module in $(MODULES); do $(GO) -C $$module vet ./... && $(GO) -C $$module test -vet=off ./... || exit 1; done
 
 postgres: ## install Postgres and PgBouncer from Debian's packages where they are absent; the tests of the outbox need them
 	@want=; command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || want=postgresql; \
@@ -76,10 +87,10 @@ release: ## binaries, what is in each (CycloneDX), SHA256SUMS, and its signature
 
 race: ## the tests of the parts with goroutines, several times over
 	$(GO) test -race -count=3 -timeout 15m ./streams ./streams/embedded ./streams/publish ./kv/... ./consumers/... ./providers/... ./api
+	$(GO) test -race -timeout 30m ./cmd/instar/... ./server/...
 
 vet:
 	$(GO) vet ./...
-	@for module in $(MODULES); do $(GO) -C $$module vet ./... || exit 1; done
 
 # What runs beside the torture, which waits most of the time: the model of JetStream whole, which takes too long under the race detector, and seeds of the simulation.
 beside: check
@@ -87,12 +98,12 @@ beside: check
 	$(MAKE) --no-print-directory simulate FOR=60s FROM=1 SEEDS=300
 	$(MAKE) --no-print-directory mutants MUTANT=quick
 
-check: $(STATICCHECK) $(GOFUMPT) ## staticcheck, gofumpt, and whether go.mod is tidy
+check: vet $(STATICCHECK) $(GOFUMPT) ## go vet, staticcheck, gofumpt, and whether go.mod is tidy
 	@wrong=$$($(GOFUMPT) -l . | grep -v '^\.tools/'); test -z "$$wrong" || { echo "not formatted (run make fmt):"; echo "$$wrong"; exit 1; }
 	@for module in . $(MODULES); do $(GO) -C $$module mod tidy -diff || exit 1; done
 	$(STATICCHECK) ./...
 
-lint: vet check gosec $(GOVULNCHECK) ## go vet, gosec, staticcheck, gofumpt; govulncheck where its database can be reached
+lint: check modules gosec $(GOVULNCHECK) ## go vet, gosec, staticcheck, gofumpt; govulncheck where its database can be reached
 	@$(GOVULNCHECK) ./...; code=$$?; case $$code in 0) ;; 3) exit 3 ;; *) echo "govulncheck could not run ($$code): it needs vuln.go.dev, which this machine may not reach" ;; esac
 
 # What gosec does not look for, and why:
@@ -168,4 +179,4 @@ define tool
 	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
 endef
 
-.PHONY: beside bench-proxy simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery bench-provisioning bench-tasks help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
+.PHONY: beside modules bench-proxy simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery bench-provisioning bench-tasks help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover

@@ -172,7 +172,7 @@ func (w *world) until(tenant, id, what string, holds func(state string, data map
 		state, _ := last["state"].(string)
 		data, _ = last["data"].(map[string]any)
 		return holds(state, data)
-	}, time.Minute, 50*time.Millisecond, what)
+	}, 3*time.Minute, 50*time.Millisecond, what)
 	return data
 }
 
@@ -182,6 +182,6 @@ func (w *world) ends(tenant, id, state string) map[string]any {
 }
 
 const (
-	waitFor = 30 * time.Second
+	waitFor = time.Minute
 	tick    = 20 * time.Millisecond
 )

@@ -147,6 +147,7 @@ func (d *outboxDemo) setup(ctx context.Context) error {
 	d.relay = &demoProcess{
 		args: []string{"outbox", "relay", "--nats-url", url, "--source", "shop", "--node", "demo", "--log-level", "error"},
 		env:  []string{"INSTAR_OUTBOX_DSN=" + d.cluster.DSN("postgres")}, log: filepath.Join(dir, "relay.log"),
+		again: true,
 	}
 	if err := d.relay.start(); err != nil {
 		return err

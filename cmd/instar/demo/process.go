@@ -22,54 +22,78 @@ import (
 
 // demoProcess is this program again, doing something that is to be killed. It ends with its parent.
 type demoProcess struct {
-	args []string
-	env  []string
-	log  string // file of what it says; empty says it nowhere
+	args  []string
+	env   []string
+	log   string // file of what it says; empty says it nowhere
+	again bool   // started again when it ends by itself, as a supervisor does: a relay ends where its database is away at the start
 
 	mu    sync.Mutex
-	cmd   *exec.Cmd
+	cmd   *exec.Cmd // nil from a kill on
 	ended chan struct{}
 }
 
 // start starts it. The thread that does so stays until the process has ended: the kernel takes the end of that thread
 // for the end of the parent.
 func (p *demoProcess) start() error {
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(ended)
+		p.mu.Lock()
+		cmd, err := p.launch()
+		if err == nil {
+			p.cmd, p.ended = cmd, ended
+		}
+		p.mu.Unlock()
+		started <- err
+		for err == nil {
+			_ = cmd.Wait() // it is killed, or its log says why
+			if !p.again {
+				return
+			}
+			time.Sleep(300 * time.Millisecond) // the pause of a supervisor
+			cmd, err = p.relaunch()
+		}
+	}()
+	return <-started
+}
+
+// relaunch starts what has ended by itself, unless it is killed meanwhile.
+func (p *demoProcess) relaunch() (*exec.Cmd, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return nil, errors.New("it was killed")
+	}
+	cmd, err := p.launch()
+	if err == nil {
+		p.cmd = cmd
+	}
+	return cmd, err
+}
+
+func (p *demoProcess) launch() (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cmd := exec.Command(self, p.args...) // #nosec G204 -- this program
 	cmd.Env = append(os.Environ(), p.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the parent
 	pdeathsig.Set(cmd.SysProcAttr, syscall.SIGKILL)
-	var log *os.File
 	if p.log != "" {
-		if log, err = os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
-			return err
+		log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+		if err != nil {
+			return nil, err
 		}
+		defer func() { _ = log.Close() }() // the child has its own
 		cmd.Stdout, cmd.Stderr = log, log
 	}
-	started, ended := make(chan error), make(chan struct{})
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // it is killed
-		}
-		if log != nil {
-			_ = log.Close() // the child has its own
-		}
-		close(ended)
-	}()
-	if err := <-started; err != nil {
-		return fmt.Errorf("cannot start %v: %w", p.args, err)
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("cannot start %v: %w", p.args, err)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.cmd, p.ended = cmd, ended
-	return nil
+	return cmd, nil
 }
 
 // kill is kill -9, and waits until it has gone.

@@ -185,6 +185,6 @@ func Words(from, to int) string { return strings.Trim(fmt.Sprint(Span(from, to))
 
 // How long a condition is awaited, and how often it is looked at.
 const (
-	Within = 20 * time.Second
+	Within = time.Minute
 	Every  = 10 * time.Millisecond
 )
