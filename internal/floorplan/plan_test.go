@@ -95,6 +95,9 @@ var plan = []room{
 	{path: "providers/database/...", ours: []string{"machines", "machines/database", "providers", "providers/database/..."}, outside: []string{
 		pgx, "github.com/jackc/pglogrepl", goose, "github.com/tink-crypto/tink-go/v2", "golang.org/x/sync", "golang.org/x/time",
 	}, tests: []string{"internal/postgres"}},
+	// Instances of tenants: storage knows JetStream, and nothing of the machine.
+	{path: "providers/platform/storage", ours: []string{"providers"}, outside: []string{natsgo}, tests: []string{"providers/platform/storage/storagetest", "streams/embedded", "streams/streamstest"}},
+	{path: "providers/platform/storage/storagetest", ours: []string{"providers", "providers/platform/storage"}, outside: []string{testify}},
 	{path: "providers/database/databasetest", ours: []string{"internal/postgres", "providers/database/..."}, outside: []string{pgx, testify}},
 
 	// In front of tenants' applications: it serves a table, and knows nothing of what makes it.

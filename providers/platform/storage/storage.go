@@ -1,0 +1,128 @@
+package storage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/providers"
+)
+
+// Spec is a bucket that is wanted.
+type Spec struct {
+	Name  string // the same at each attempt: letters, digits, - and _
+	Owner string // who may have it, and remove it
+	Quota int64  // bytes, with what the store needs beside the objects; 0 is no limit
+}
+
+// Bucket is one that is there.
+type Bucket struct {
+	ID       string // unique among all providers
+	Name     string // under which clients open it
+	Endpoint string // where clients connect; empty where that is the server's own NATS
+}
+
+// Provider has buckets; see the package's contract.
+type Provider interface {
+	Ensure(ctx context.Context, s Spec) (Bucket, error)
+	Delete(ctx context.Context, name, owner string) error
+}
+
+// The marks of a bucket, in the metadata of its stream.
+const (
+	ownerMark = "instar-owner"
+	quotaMark = "instar-quota"
+)
+
+// ObjectStores has buckets as object stores of JetStream. Its fields are set before its first use.
+type ObjectStores struct {
+	JS       jetstream.JetStream
+	Replicas int    // 0 is 1
+	Prefix   string // of the names of all buckets of an installation
+}
+
+var _ Provider = (*ObjectStores)(nil)
+
+// Ensure makes the bucket, or brings its quota in line.
+func (o *ObjectStores) Ensure(ctx context.Context, s Spec) (Bucket, error) {
+	if s.Name == "" || s.Owner == "" || s.Quota < 0 {
+		return Bucket{}, providers.Errorf(providers.Invalid, "a bucket needs a name, an owner and a quota that is not negative: %+v", s)
+	}
+	want := o.config(s)
+	b := Bucket{ID: "jetstream/" + want.Bucket, Name: want.Bucket}
+	for {
+		have, err := o.stream(ctx, want.Bucket)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			_, err = o.JS.CreateObjectStore(ctx, want)
+		case err != nil:
+		case have.Metadata[ownerMark] != s.Owner:
+			return Bucket{}, providers.Errorf(providers.Invalid, "the bucket %s is not of %s but of %q: remove it, or take another name", want.Bucket, s.Owner, cmp.Or(have.Metadata[ownerMark], "nobody"))
+		case have.Metadata[quotaMark] == want.Metadata[quotaMark] && have.Replicas == want.Replicas:
+			return b, nil
+		default:
+			_, err = o.JS.UpdateObjectStore(ctx, want)
+		}
+		// Somebody was faster: what is there now decides.
+		if errors.Is(err, jetstream.ErrBucketExists) || errors.Is(err, jetstream.ErrBucketNotFound) {
+			continue
+		}
+		return b, failed("make", want.Bucket, err)
+	}
+}
+
+// Delete removes the bucket if it is the owner's.
+func (o *ObjectStores) Delete(ctx context.Context, name, owner string) error {
+	name = o.Prefix + name
+	have, err := o.stream(ctx, name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil
+	case err != nil:
+		return failed("remove", name, err)
+	case have.Metadata[ownerMark] != owner:
+		return nil
+	}
+	if err := o.JS.DeleteObjectStore(ctx, name); !errors.Is(err, jetstream.ErrBucketNotFound) {
+		return failed("remove", name, err)
+	}
+	return nil
+}
+
+func (o *ObjectStores) config(s Spec) jetstream.ObjectStoreConfig {
+	return jetstream.ObjectStoreConfig{
+		Bucket: o.Prefix + s.Name, Description: "Objects of a tenant", MaxBytes: s.Quota, Replicas: max(o.Replicas, 1),
+		Metadata: map[string]string{ownerMark: s.Owner, quotaMark: fmt.Sprint(s.Quota)},
+	}
+}
+
+// stream is the configuration of the stream below a bucket: what a handle of the bucket knows of its metadata is as old as itself.
+func (o *ObjectStores) stream(ctx context.Context, bucket string) (*jetstream.StreamConfig, error) {
+	st, err := o.JS.Stream(ctx, "OBJ_"+bucket)
+	if err != nil {
+		return nil, err
+	}
+	return &st.CachedInfo().Config, nil
+}
+
+// invalidConfig is the server's code for a stream that can never be as asked.
+const invalidConfig = 10052
+
+// failed gives an error of the server its code. That a name or a configuration is refused does not pass.
+func failed(verb, bucket string, err error) error {
+	var api *jetstream.APIError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.Is(err, jetstream.ErrInvalidStoreName), errors.Is(err, jetstream.ErrInvalidStreamName):
+		return providers.Errorf(providers.Invalid, "cannot %s the bucket %s: %v", verb, bucket, err)
+	case errors.As(err, &api) && api.ErrorCode == invalidConfig:
+		return providers.Errorf(providers.Invalid, "cannot %s the bucket %s: %v", verb, bucket, err)
+	}
+	return providers.Errorf(providers.Unavailable, "cannot %s the bucket %s: %v", verb, bucket, err)
+}
