@@ -72,7 +72,13 @@ func (u *unit) applied() service.Applied {
 
 // create begins a new life, with a socket of its own. The lock is held.
 func (u *unit) create(req *providers.ApplyRequest) error {
-	public, err := listen(u.gateway.config.Host, req.Spec.Port)
+	c := &u.gateway.config
+	public, err := (*socket)(nil), error(nil)
+	if c.Ports != (Ports{}) && req.Spec.Port == 0 {
+		public, err = listenIn(c.Host, c.Ports)
+	} else {
+		public, err = listen(c.Host, req.Spec.Port)
+	}
 	if errors.Is(err, syscall.EACCES) {
 		return providers.Errorf(providers.Invalid, "port %d is not for this user: %v", req.Spec.Port, err)
 	}
@@ -112,6 +118,9 @@ func (u *unit) update(req *providers.ApplyRequest) error {
 	}
 	if s.Hash == req.Hash && (!req.Spec.ForceReplace || s.Wanted >= req.Generation) {
 		return nil
+	}
+	if c := &u.gateway.config; c.Templates[s.Spec.Image].Socket == SocketPublic || c.Templates[req.Spec.Image].Socket == SocketPublic {
+		return providers.Errorf(providers.Invalid, "what has the public socket for itself does not change while it is there: delete %s, or make another one beside it", u.key)
 	}
 	before := *s
 	if err := u.want(req); err != nil {
@@ -167,7 +176,7 @@ func (g *Gateway) Delete(ctx context.Context, req providers.DeleteRequest) error
 // bury makes a tombstone of the state: it keeps the fence for later lives. The lock is held.
 func (u *unit) bury() error {
 	s := u.state
-	if err := os.RemoveAll(filepath.Join(u.dir, "logs")); err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Join(u.dir, "logs")), os.RemoveAll(u.home())); err != nil {
 		return err
 	}
 	u.state = &state{Namespace: s.Namespace, Name: s.Name, Fence: s.Fence, Writes: s.Writes, Gone: true, Life: s.Life, UID: s.UID}

@@ -22,6 +22,7 @@ const (
 	SocketShared = "shared"
 	SocketFD     = "fd"
 	SocketPort   = "port"
+	SocketPublic = "public"
 )
 
 // Template is a program that services may run.
@@ -29,13 +30,19 @@ type Template struct {
 	Command []string          // the program and its arguments; the program is looked up in PATH once, by Open
 	Env     map[string]string // below the request's environment
 	Dir     string            // working directory; / when empty
-	Socket  string            // SocketShared, SocketFD or SocketPort; SocketFD when empty
+	Socket  string            // SocketShared, SocketFD, SocketPort or SocketPublic; SocketFD when empty
+	Home    bool              // each service has a directory of its own, which ends with it: its HOME, and its working directory instead of Dir
+	Limits  builtin.Limits    // of each process
 }
+
+// Ports is a range, with both its ends.
+type Ports struct{ First, Last int }
 
 // Config is what [Open] needs. Only Dir has no default.
 type Config struct {
 	Dir        string              // state and logs; created, readable by the owner only
 	Host       string              // IP address of the public sockets; 127.0.0.1 when empty
+	Ports      Ports               // of the public sockets for which a request names none; the system chooses when it is zero
 	Sites      string              // what the template static serves, by namespace; <Dir>/sites when empty
 	Templates  map[string]Template // besides, or instead of, hello and static
 	NoBuiltins bool                // leaves hello and static out
@@ -70,6 +77,9 @@ func (c Config) complete() (Config, error) {
 	if c.Sites, err = filepath.Abs(cmp.Or(c.Sites, filepath.Join(dir, "sites"))); err != nil { // processes run elsewhere
 		return c, fmt.Errorf("process: sites: %w", err)
 	}
+	if p := c.Ports; p != (Ports{}) && (p.First < 1 || p.Last < p.First || p.Last > 65535) {
+		return c, fmt.Errorf("process: the ports from %d to %d are no range", p.First, p.Last)
+	}
 	c.Grace, c.Settle = cmp.Or(c.Grace, 10*time.Second), cmp.Or(c.Settle, 200*time.Millisecond)
 	c.Backoff, c.BackoffCap = cmp.Or(c.Backoff, 250*time.Millisecond), cmp.Or(c.BackoffCap, 30*time.Second)
 	c.Crashes, c.LogBytes = cmp.Or(c.Crashes, 3), cmp.Or(c.LogBytes, 1<<20)
@@ -103,8 +113,8 @@ func (c Config) templates() (map[string]Template, error) {
 			return nil, fmt.Errorf("process: %q is no name for a template", name)
 		}
 		t.Socket = cmp.Or(t.Socket, SocketFD)
-		if !slices.Contains([]string{SocketShared, SocketFD, SocketPort}, t.Socket) {
-			return nil, fmt.Errorf("process: template %s: socket %q is neither shared, fd nor port", name, t.Socket)
+		if !slices.Contains([]string{SocketShared, SocketFD, SocketPort, SocketPublic}, t.Socket) {
+			return nil, fmt.Errorf("process: template %s: socket %q is none of shared, fd, port and public", name, t.Socket)
 		}
 		if len(t.Command) == 0 {
 			return nil, fmt.Errorf("process: template %s has no command", name)
@@ -113,8 +123,8 @@ func (c Config) templates() (map[string]Template, error) {
 		if t.Command, err = absolute(t.Command); err != nil {
 			return nil, fmt.Errorf("process: template %s: %w", name, err)
 		}
-		if t.Socket == SocketFD {
-			t.Command = append(append(slices.Clone(c.Self), "exec"), t.Command...)
+		if t.Socket == SocketFD || t.Socket == SocketPublic || t.Limits != (builtin.Limits{}) {
+			t.Command = slices.Concat(c.Self, []string{"exec"}, t.Limits.Args(), t.Command)
 		}
 		all[name] = t
 	}

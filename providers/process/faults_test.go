@@ -274,7 +274,7 @@ func TestSpecsThatCannotRunAreInvalid(t *testing.T) {
 		"probe": {Image: "hello", Probe: service.Probe{Type: "exec"}}, "path": {Image: "hello", Probe: service.Probe{Path: "x"}},
 		"PATH": env("PATH", "/tmp"), "preload": env("LD_PRELOAD", "/tmp/x.so"), "fds": env("LISTEN_FDS", "1"),
 		"own": env("INSTAR_OWNER", "me"), "node": env("NODE_OPTIONS", "--require=/tmp/x"), "port": env("PORT", "1"),
-		"name": env("A=B", "c"), "nul": env("A", "\x00"), "much": env("A", strings.Repeat("x", envBytes)),
+		"name": env("A=B", "c"), "nul": env("A", "\x00"), "much": env("A", strings.Repeat("x", 64<<10)),
 	} {
 		req := apply("web", "", 1)
 		req.Spec = spec

@@ -158,8 +158,11 @@ func (u *unit) takeBack() {
 		}
 		u.log.Warn("cannot take the public socket back", "pid", p.PID, "error", err)
 	}
-	if len(holders) == 0 {
-		return // the port is free, and is bound when the first process starts
+	if len(holders) == 0 { // the port is free, and nobody else should take it
+		if s, err := listen(u.gateway.config.Host, u.state.Port); err == nil && !u.state.Gone {
+			u.socket = s
+		}
+		return // else it is bound when the first process starts
 	}
 	s, err := listenBeside(u.gateway.config.Host, u.state.Port)
 	if err != nil {

@@ -19,3 +19,6 @@ func Open(Config) (*Gateway, error) {
 
 // Close does nothing.
 func (*Gateway) Close(bool) error { return nil }
+
+// Home is empty.
+func (*Gateway) Home(_, _ string) string { return "" }

@@ -71,6 +71,7 @@ func config(dir string) Config {
 		Dir: dir, Self: []string{"/usr/bin/env", "GORACE=" + noSleep, self, "run-template"}, Grace: 5 * time.Second, Settle: 100 * time.Millisecond, Backoff: 20 * time.Millisecond,
 		Templates: map[string]Template{
 			"passed": {Command: []string{self, "foreign", "fd"}, Env: quick, Socket: SocketFD},
+			"public": {Command: []string{self, "foreign", "fd"}, Env: quick, Socket: SocketPublic, Home: true, Limits: builtin.Limits{Files: 256, File: 1 << 20, NoPrivileges: true, NoMemoryDumps: true}},
 			"ported": {Command: []string{self, "foreign", "port"}, Env: quick, Socket: SocketPort},
 		},
 		LogBytes: 4 << 10,

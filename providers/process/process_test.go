@@ -21,7 +21,7 @@ func foreignListener(kind string) (net.Listener, error) {
 
 func TestEveryKindOfTemplateServesAndEnds(t *testing.T) {
 	t.Parallel()
-	for _, image := range []string{"hello", "passed", "ported"} {
+	for _, image := range []string{"hello", "passed", "ported", "public"} {
 		t.Run(image, func(t *testing.T) {
 			t.Parallel()
 			g := setup(t)

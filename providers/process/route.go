@@ -50,9 +50,11 @@ func (r *revision) healthy() bool {
 
 // shared reports whether the processes of the revision accept on the public socket themselves.
 func (u *unit) shared(r *revision) bool {
-	t, ok := u.gateway.config.Templates[r.Spec.Image]
-	return ok && t.Socket == SocketShared
+	kind := u.socketOf(r)
+	return kind == SocketShared || kind == SocketPublic
 }
+
+func (u *unit) socketOf(r *revision) string { return u.gateway.config.Templates[r.Spec.Image].Socket }
 
 // route gives the public connections to the newest healthy revision, and keeps them there.
 func (u *unit) route(ctx context.Context) error {
@@ -81,6 +83,9 @@ func (u *unit) route(ctx context.Context) error {
 
 // direct makes the copies of a revision take the public connections. It reports false while that needs time.
 func (u *unit) direct(ctx context.Context, r *revision) (bool, error) {
+	if u.socketOf(r) == SocketPublic { // they accept from their start
+		return true, nil
+	}
 	if u.shared(r) {
 		u.mu.Lock()
 		copies := slices.Clone(r.Copies)

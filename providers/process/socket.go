@@ -43,6 +43,16 @@ func listen(host string, port int) (*socket, error) {
 	return s, nil
 }
 
+// listenIn is listen on the first free port of a range.
+func listenIn(host string, in Ports) (*socket, error) {
+	for port := in.First; port <= in.Last; port++ {
+		if s, err := listen(host, port); !errors.Is(err, unix.EADDRINUSE) {
+			return s, err
+		}
+	}
+	return nil, fmt.Errorf("all ports of %s from %d to %d are in use: free one, or widen the range", host, in.First, in.Last)
+}
+
 // listenBeside binds a second socket to a port whose first one lives in processes that do not give it back. It
 // begins to listen with the first process that accepts on it.
 func listenBeside(host string, port int) (*socket, error) {

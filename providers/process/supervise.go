@@ -3,9 +3,12 @@
 package process
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strconv"
 	"sync"
 	"syscall"
@@ -213,9 +216,13 @@ func (u *unit) launch(r *revision, c *copied) (*process, error) {
 		return nil, err
 	}
 	cmd.env = append(u.environment(t, r, port), listenEnv(t)...)
-	if cmd.dir == "" {
-		cmd.dir = "/"
+	if t.Home {
+		cmd.dir, err = u.home(), os.MkdirAll(u.home(), 0o700)
 	}
+	if err != nil {
+		return nil, err
+	}
+	cmd.dir = cmp.Or(cmd.dir, "/")
 	p, err := u.spawn(r, cmd, files)
 	if err != nil {
 		return nil, err
@@ -223,6 +230,9 @@ func (u *unit) launch(r *revision, c *copied) (*process, error) {
 	u.change(func() {
 		c.Process = p
 		c.Address = net.JoinHostPort("127.0.0.1", strconv.Itoa(private.port))
+		if t.Socket == SocketPublic {
+			c.Address = net.JoinHostPort(u.gateway.config.Host, strconv.Itoa(port))
+		}
 		u.log.Info("process started", "revision", r.Name, "pid", p.PID)
 	})
 	return p, nil
@@ -261,6 +271,9 @@ func (u *unit) sockets(t Template, private *socket) (port int, files []int, err 
 	if err != nil {
 		return 0, nil, err
 	}
+	if t.Socket == SocketPublic { // as systemd does it
+		return public.port, []int{public.fd}, errors.Join(unix.SetNonblock(public.fd, false), public.listen())
+	}
 	return public.port, []int{public.fd, private.fd}, unix.Listen(private.fd, backlog)
 }
 
@@ -269,7 +282,7 @@ func listenEnv(t Template) []string {
 	switch t.Socket {
 	case SocketShared:
 		return []string{"LISTEN_FDS=2", "LISTEN_FDNAMES=public:private"}
-	case SocketFD:
+	case SocketFD, SocketPublic:
 		return []string{"LISTEN_FDS=1", "LISTEN_FDNAMES=public"}
 	}
 	return nil

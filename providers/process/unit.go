@@ -47,6 +47,14 @@ func (g *Gateway) newUnit(s *state) *unit {
 	}
 }
 
+// home is the directory of the service's own.
+func (u *unit) home() string { return u.gateway.Home(u.state.Namespace, u.state.Name) }
+
+// Home is the directory of a service with a template that gives it one, whether it is there or not.
+func (g *Gateway) Home(namespace, name string) string {
+	return filepath.Join(g.config.Dir, namespace+"."+name, "home")
+}
+
 // wake lets the loop look again.
 func (u *unit) wake() {
 	select {

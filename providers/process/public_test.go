@@ -1,0 +1,117 @@
+//go:build linux
+
+package process
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines/service"
+	"github.com/bcc94042/instar/providers"
+)
+
+func ask(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return strings.TrimSpace(string(text))
+}
+
+// Its listening socket is the service's own: it stays when the process goes, so that a connection waits for the next one.
+func TestAProcessWithThePublicSocketIsReplacedUnderIt(t *testing.T) {
+	t.Parallel()
+	req := apply("web", "public", 1)
+	g, o := servingOne(t, config(t.TempDir()), req)
+	require.Equal(t, "web-00001 true", ask(t, o.URL), "LISTEN_PID is right behind the limits, too")
+	require.NotContains(t, stateOf(t, g), `"forwarder"`)
+	first := pid(t, g, "default.web")
+	require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
+	require.Equal(t, "web-00001 true", ask(t, o.URL))
+	require.NotEqual(t, first, pid(t, g, "default.web"))
+}
+
+func TestTheLimitsOfATemplateHold(t *testing.T) {
+	t.Parallel()
+	req := apply("web", "public", 1)
+	g, _ := servingOne(t, config(t.TempDir()), req)
+	proc := fmt.Sprintf("/proc/%d/", pid(t, g, "default.web"))
+	status, err := os.ReadFile(proc + "status")
+	require.NoError(t, err)
+	require.Contains(t, string(status), "NoNewPrivs:\t1")
+	limits, err := os.ReadFile(proc + "limits")
+	require.NoError(t, err)
+	for name, want := range map[string]string{"Max open files": "256", "Max file size": "1048576", "Max core file size": "0"} {
+		require.Regexp(t, name+` +`+want+` +`+want, string(limits))
+	}
+	dir, err := os.Readlink(proc + "cwd")
+	require.NoError(t, err)
+	require.Equal(t, g.Home("default", "web"), dir)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "written"), nil, 0o600))
+	require.NoError(t, g.Delete(t.Context(), providers.DeleteRequest{Request: apply("web", "", 2).Request}))
+	require.Eventually(t, func() bool { _, err := os.Stat(dir); return os.IsNotExist(err) }, awhile, tick, "its directory ends with it")
+}
+
+func TestWhatHasThePublicSocketForItselfDoesNotChange(t *testing.T) {
+	t.Parallel()
+	g, _ := servingOne(t, config(t.TempDir()), apply("web", "public", 1))
+	_, err := g.Apply(t.Context(), apply("web", "hello", 2))
+	require.True(t, providers.IsInvalid(err), "%v", err)
+	two := apply("two", "public", 1)
+	two.Spec.Scale = service.Scale{Min: 2}
+	_, err = g.Apply(t.Context(), two)
+	require.True(t, providers.IsInvalid(err), "%v", err)
+}
+
+// A later gateway takes the process and its socket up, and has the port of one that does not run.
+func TestAPublicSocketOutlivesItsControlPlane(t *testing.T) {
+	t.Parallel()
+	c, req := config(t.TempDir()), apply("web", "public", 1)
+	g, err := Open(c)
+	require.NoError(t, err)
+	_, err = g.Apply(t.Context(), req)
+	require.NoError(t, err)
+	o := await(t, g, req, converged(req))
+	first := pid(t, g, "default.web")
+	require.NoError(t, g.Close(false))
+	require.Equal(t, "web-00001 true", ask(t, o.URL))
+	g = opened(t, c)
+	require.Equal(t, o.URL, await(t, g, req, converged(req)).URL)
+	require.Equal(t, first, pid(t, g, "default.web"))
+	require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
+	require.Equal(t, "web-00001 true", ask(t, o.URL), "the socket was taken back from the process")
+}
+
+func TestPortsComeFromTheRangeUntilThereAreNone(t *testing.T) {
+	t.Parallel()
+	port := 21000 + os.Getpid()%9000 // below those that the system chooses for others
+	for ; ; port++ {
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			require.NoError(t, l.Close())
+			break
+		}
+	}
+	c := config(t.TempDir())
+	c.Ports = Ports{First: port, Last: port}
+	g := opened(t, c)
+	req := apply("web", "public", 1)
+	_, err := g.Apply(t.Context(), req)
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprintf("http://127.0.0.1:%d", port), await(t, g, req, converged(req)).URL)
+	_, err = g.Apply(t.Context(), apply("two", "public", 1))
+	require.True(t, providers.IsUnavailable(err), "%v", err)
+	require.ErrorContains(t, err, fmt.Sprintf("all ports of 127.0.0.1 from %d to %d are in use", port, port))
+	require.NoError(t, g.Delete(t.Context(), providers.DeleteRequest{Request: apply("web", "", 2).Request}))
+	require.Eventually(t, func() bool { _, err := g.Apply(t.Context(), apply("two", "public", 1)); return err == nil }, awhile, tick, "it is free again")
+}
