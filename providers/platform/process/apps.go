@@ -1,0 +1,233 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/bcc94042/instar/internal/ownfile"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/service"
+	"github.com/bcc94042/instar/providers"
+)
+
+// Release is a version of a tenant's application that is to run.
+type Release struct {
+	Namespace string
+	Tenant    string // DNS label, the same for all its releases
+	Name      string // DNS label, unlike that of any other release of the namespace, and the same at each attempt
+	Owner     string // whose it is: the key of an entity
+	Fence     uint64 // version of that entity
+	Attempt   string
+	Version   string
+	Env       map[string]string
+	Secrets   map[string]string // by the name of the variable that, with _FILE, has the path
+}
+
+// UnhealthyError says that a release does not become healthy.
+type UnhealthyError struct{ Release, Reason string }
+
+func (e *UnhealthyError) Error() string {
+	return fmt.Sprintf("the release %s does not become healthy: %s", e.Release, e.Reason)
+}
+
+// Rollout is how far a release is.
+type Rollout struct {
+	Status  string // starting, ready, or what is wrong
+	Ready   bool
+	Address string // host:port, where it was healthy once
+}
+
+// secretName is that of a variable.
+var secretName = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,62}$`)
+
+func (r *Release) request() providers.Request {
+	return providers.Request{Namespace: r.Namespace, Name: r.Name, UID: r.Owner, Attempt: r.Attempt, Fence: r.Fence}
+}
+
+// Ensure makes the directory of a tenant.
+func (a *Apps) Ensure(namespace, tenant string) error {
+	dir, err := a.tenant(namespace, tenant)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return providers.Errorf(providers.Internal, "cannot make the directory of %s: %v", tenant, err)
+	}
+	return nil
+}
+
+// Forget removes the directory of a tenant with everything in it. That there is none is fine.
+func (a *Apps) Forget(namespace, tenant string) error {
+	dir, err := a.tenant(namespace, tenant)
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return providers.Errorf(providers.Internal, "cannot remove the directory of %s: %v", tenant, err)
+	}
+	return nil
+}
+
+func (a *Apps) tenant(namespace, tenant string) (string, error) {
+	if !machines.IsLabel(namespace) || !machines.IsLabel(tenant) {
+		return "", providers.Errorf(providers.Invalid, "namespace %q or tenant %q is no DNS label", namespace, tenant)
+	}
+	return filepath.Join(a.config.Dir, "tenants", namespace+"."+tenant), nil
+}
+
+// Deploy runs a release, and returns its address when it is healthy. It waits for as long as ctx, or until the release has had its time.
+func (a *Apps) Deploy(ctx context.Context, r Release) (address string, err error) {
+	spec, err := a.spec(&r)
+	if err != nil {
+		return "", err
+	}
+	req := providers.ApplyRequest{Request: r.request(), Spec: spec}
+	req.Hash = spec.Hash()
+	before, err := a.gateway.Observe(ctx, providers.ObserveRequest{Request: req.Request})
+	switch {
+	case providers.IsNotFound(err):
+	case err != nil:
+		return "", err
+	case before.SpecHash != req.Hash || before.Reason == service.ReasonRevisionFailed: // it has had its time, or is of an attempt with other values
+		if err := a.Remove(ctx, r); err != nil {
+			return "", err
+		}
+	}
+	if err := a.begin(ctx, &r, req); err != nil {
+		return "", err
+	}
+	return a.await(ctx, &r)
+}
+
+// begin writes the secrets and starts the process. Where that is refused, nothing of a release that is not there stays.
+func (a *Apps) begin(ctx context.Context, r *Release, req providers.ApplyRequest) error {
+	a.homes.Lock()
+	defer a.homes.Unlock()
+	err := a.keepSecrets(r)
+	if err == nil {
+		_, err = a.gateway.Apply(ctx, req)
+	}
+	if err != nil {
+		return errors.Join(err, a.clear(r))
+	}
+	return nil
+}
+
+// clear removes the directory of a release that is not there. The lock of the directories is held.
+func (a *Apps) clear(r *Release) error {
+	// Not under the caller's context: what is left has secrets.
+	if _, err := a.gateway.Observe(context.Background(), providers.ObserveRequest{Request: r.request()}); !providers.IsNotFound(err) {
+		return nil
+	}
+	if err := os.RemoveAll(a.gateway.Home(r.Namespace, r.Name)); err != nil {
+		return providers.Errorf(providers.Internal, "cannot remove the directory of %s: %v", r.Name, err)
+	}
+	return nil
+}
+
+// spec is the release as the gateway knows it.
+func (a *Apps) spec(r *Release) (service.Spec, error) {
+	dir, err := a.tenant(r.Namespace, r.Tenant)
+	if err != nil {
+		return service.Spec{}, err
+	}
+	if !a.Has(r.Version) {
+		return service.Spec{}, providers.Errorf(providers.Invalid, "version %q of the application is not configured", r.Version)
+	}
+	env := maps.Clone(r.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	env["TENANT_DIR"] = dir
+	for name := range r.Secrets {
+		if !secretName.MatchString(name) {
+			return service.Spec{}, providers.Errorf(providers.Invalid, "%q is no name of a secret", name)
+		}
+		env[name+"_FILE"] = a.secretPath(r, name)
+	}
+	return service.Spec{Image: r.Version, Env: env, Probe: service.Probe{Path: a.config.Health, StartupSeconds: int(a.config.Startup.Seconds())}}, nil
+}
+
+func (a *Apps) secretPath(r *Release, name string) string {
+	return filepath.Join(a.gateway.Home(r.Namespace, r.Name), ".secrets", strings.ToLower(name))
+}
+
+func (a *Apps) keepSecrets(r *Release) error {
+	for name, value := range r.Secrets {
+		if err := ownfile.Replace(a.secretPath(r, name), []byte(value)); err != nil {
+			return providers.Errorf(providers.Internal, "cannot write the secret %s of %s: %v", name, r.Name, err)
+		}
+	}
+	return nil
+}
+
+// poll is the time between two looks at what is waited for.
+const poll = 50 * time.Millisecond
+
+func (a *Apps) await(ctx context.Context, r *Release) (string, error) {
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for {
+		now, err := a.gateway.Observe(ctx, providers.ObserveRequest{Request: r.request()})
+		switch {
+		case err != nil:
+			return "", err
+		case now.Ready == machines.True && now.Route == machines.True:
+			return strings.TrimPrefix(now.URL, "http://"), nil
+		case now.Reason == service.ReasonRevisionFailed:
+			return "", &UnhealthyError{Release: r.Name, Reason: now.Message}
+		}
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// Look tells how far a release is. One that is not there is NotFound.
+func (a *Apps) Look(ctx context.Context, namespace, name string) (Rollout, error) {
+	o, err := a.gateway.Observe(ctx, providers.ObserveRequest{Request: providers.Request{Namespace: namespace, Name: name}})
+	if err != nil {
+		return Rollout{}, err
+	}
+	at := Rollout{Status: "starting", Ready: o.Ready == machines.True, Address: strings.TrimPrefix(o.URL, "http://")}
+	switch {
+	case at.Ready:
+		at.Status = "ready"
+	case o.Ready == machines.False:
+		at.Status = strings.TrimSuffix(o.Reason+": "+o.Message, ": ")
+	}
+	return at, nil
+}
+
+// Remove ends a release, and returns when nothing of it is left. That there is none is fine; an attempt before this one cannot make it any more.
+func (a *Apps) Remove(ctx context.Context, r Release) error {
+	if err := a.gateway.Delete(ctx, providers.DeleteRequest{Request: r.request()}); err != nil {
+		return err
+	}
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for {
+		if _, err := a.gateway.Observe(ctx, providers.ObserveRequest{Request: r.request()}); providers.IsNotFound(err) {
+			break
+		} else if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+	a.homes.Lock()
+	defer a.homes.Unlock()
+	return a.clear(&r)
+}

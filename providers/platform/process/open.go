@@ -1,0 +1,75 @@
+package process
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/bcc94042/instar/providers/process"
+	"github.com/bcc94042/instar/providers/process/builtin"
+)
+
+// Program is how a version of the application is run.
+type Program struct {
+	Command []string // the program and its arguments; looked up in PATH once, by Open
+	Env     map[string]string
+}
+
+// Config is what [Open] needs. Dir and Versions have no default.
+type Config struct {
+	Dir      string             // of all tenants; created, readable by the owner only
+	Host     string             // IP address of the sockets; 127.0.0.1 when empty
+	Ports    process.Ports      // of the sockets; the system chooses when it is zero
+	Versions map[string]Program // lower case letters, digits, and ._- within
+	Limits   builtin.Limits     // of each process; 1024 open files when zero
+	Health   string             // path that a live release answers with a status below 400; / when empty
+	Startup  time.Duration      // until it has to answer; 60 s when 0, at most an hour
+	Grace    time.Duration      // between SIGTERM and SIGKILL; 10 s when 0
+	Self     []string           // as of providers/process
+	Log      *slog.Logger
+}
+
+// Apps are the releases of all tenants on this machine.
+type Apps struct {
+	gateway *process.Gateway
+	config  Config
+	homes   sync.Mutex // what is written into the directory of a release, and when that is removed
+}
+
+// Open takes up what an earlier server left running. It fails when another one has the directory.
+func Open(c Config) (*Apps, error) {
+	dir, err := filepath.Abs(c.Dir)
+	if c.Dir == "" || err != nil {
+		return nil, fmt.Errorf("applications of tenants need a directory, not %q: %w", c.Dir, cmp.Or(err, os.ErrInvalid))
+	}
+	c.Dir, c.Host, c.Health, c.Startup = dir, cmp.Or(c.Host, "127.0.0.1"), cmp.Or(c.Health, "/"), cmp.Or(c.Startup, time.Minute)
+	c.Limits.Files = cmp.Or(c.Limits.Files, 1024)
+	c.Limits.NoPrivileges, c.Limits.NoMemoryDumps = true, true
+	templates := make(map[string]process.Template, len(c.Versions))
+	for version, p := range c.Versions {
+		templates[version] = process.Template{Command: p.Command, Env: p.Env, Socket: process.SocketPublic, Home: true, Limits: c.Limits}
+	}
+	g, err := process.Open(process.Config{
+		Dir: filepath.Join(dir, "releases"), Host: c.Host, Ports: c.Ports, Templates: templates, NoBuiltins: true, Grace: c.Grace, Self: c.Self, Log: c.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot run applications of tenants: %w", err)
+	}
+	return &Apps{gateway: g, config: c}, nil
+}
+
+// Close ends the supervision. With stop, all processes are ended first, and started again by the next Open; else they run on.
+func (a *Apps) Close(stop bool) error { return a.gateway.Close(stop) }
+
+// Host is where releases listen.
+func (a *Apps) Host() string { return a.config.Host }
+
+// Has reports whether a version can be run.
+func (a *Apps) Has(version string) bool {
+	_, ok := a.config.Versions[version]
+	return ok
+}
