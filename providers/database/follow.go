@@ -3,6 +3,7 @@ package database
 import (
 	"context"
 	"errors"
+	"math"
 
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database/catalog"
@@ -12,11 +13,11 @@ import (
 )
 
 // How a tenant is compared while it writes (mode online). First everything is compared as it is. Rows that differ, or that were written since,
-// are pending: they are compared again, round by round, until few are left. Then the fence rises, and only those are compared once more.
+// are pending: they are compared again, round by round, until few are left, or those of a round are what was written since the one before, which
+// no further round would change. Then the fence rises, and only those are compared once more.
 
 const (
 	fewPending = 1000  // rows that are compared under the fence in a moment
-	rounds     = 10    // at most; a tenant that writes faster than that is fenced with what is pending
 	mostNoted  = 20000 // changes that are read at a time
 )
 
@@ -101,33 +102,35 @@ func (j *job) follow(ctx context.Context) (_ any, err error) {
 	return machine.Verified{Tables: len(j.report.Tables), Rows: rows + shared.Rows, Repaired: repaired + len(shared.Discrepancies)}, nil
 }
 
-// narrow compares until few rows are pending.
+// narrow compares until few rows are pending, or not many fewer than a round before: then it cannot do better while the tenant writes.
 func (j *job) narrow(ctx context.Context) (rows int64, open pending, err error) {
-	open = pending{}
-	if err := j.catchUp(ctx, open); err != nil {
+	if err := j.catchUp(ctx, pending{}); err != nil { // everything is compared now
 		return 0, nil, err
 	}
-	open = pending{} // everything is compared now
 	found, rows, err := j.mover.Differences(ctx)
 	if err != nil {
 		return 0, nil, err
 	}
+	open = pending{}
 	open.add(found...)
-	for range rounds {
-		if err := j.catchUp(ctx, open); err != nil || open.len() <= fewPending {
-			return rows, open, err
-		}
-		if err := j.mover.Again(ctx, open.in(j.kinds(catalog.Child))); err != nil && pg.State(err) != pg.UniqueViolation {
+	for before := math.MaxInt; ; {
+		if err := j.catchUp(ctx, open); err != nil {
 			return 0, nil, err
 		}
+		if now := open.len(); now <= fewPending || now > before/4*3 {
+			return rows, open, nil
+		}
+		before = open.len()
 		still, err := j.mover.Still(ctx, open.in(j.mover.Tables))
 		if err != nil {
 			return 0, nil, err
 		}
 		open = pending{}
 		open.add(still...)
+		if err := j.mover.Again(ctx, open.in(j.kinds(catalog.Child))); err != nil && pg.State(err) != pg.UniqueViolation {
+			return 0, nil, err
+		}
 	}
-	return rows, open, j.catchUp(ctx, open)
 }
 
 // last compares what is pending under the fence, and copies again what differs.
@@ -155,14 +158,14 @@ func (j *job) last(ctx context.Context, open pending) (repaired int, err error) 
 // catchUp waits until the target has what was committed before, takes over what was written of children, which are not replicated, and makes
 // all that was written pending. What it has not taken over, it reads again. What is committed meanwhile is for the next time: a tenant may write without a pause.
 func (j *job) catchUp(ctx context.Context, open pending) error {
+	mark, err := j.link.Mark(ctx)
+	if err != nil {
+		return err
+	}
 	for more := true; more; {
-		noted, err := j.link.Touched(ctx, mostNoted)
+		noted, err := j.link.Touched(ctx, mark, mostNoted)
 		if err != nil {
 			return err
-		}
-		more = noted.More
-		if noted.Until == 0 {
-			break
 		}
 		written, err := j.written(ctx, noted.Rows)
 		if err != nil {
@@ -176,8 +179,9 @@ func (j *job) catchUp(ctx context.Context, open pending) error {
 		if err := j.link.Forget(ctx, noted.Until); err != nil {
 			return err
 		}
+		more = noted.More
 	}
-	return j.link.CatchUp(ctx)
+	return j.link.Arrived(ctx, mark)
 }
 
 // written are the rows that were written, and those that hang on one that came to the tenant or has left it.

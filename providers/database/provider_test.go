@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database"
 	"github.com/bcc94042/instar/providers/database/admin"
+	"github.com/bcc94042/instar/providers/database/catalog"
 	"github.com/bcc94042/instar/providers/database/cutover"
 	"github.com/bcc94042/instar/providers/database/databasetest"
 	"github.com/bcc94042/instar/providers/database/pg"
@@ -169,4 +171,25 @@ func TestATenantThatCannotBeMovedIsRefusedWithTheReason(t *testing.T) {
 	require.Equal(t, "PREFLIGHT_FAILED", s.e.LastError.Code)
 	require.Contains(t, s.e.LastError.Message, "keyless: it has no primary key")
 	require.Equal(t, 1, s.e.Data.(*machine.Data).FailedAttempt, "repeating it does not help")
+}
+
+// Whatever the pace of the machine, more is written in each round of the comparison than would be few: rounds that do not help are not repeated, and the fence rises.
+func TestATenantThatWritesFasterThanItIsComparedIsFenced(t *testing.T) {
+	s := setup(t, "hasty")
+	require.NoError(t, (&cutover.Source{Address: s.p.Source, Enterprise: "hasty"}).Setup(t.Context()))
+	databasetest.Exec(t, s.p.Source, `
+		create table public.rounds (n bigint generated always as identity primary key);
+		create function public.write() returns trigger language plpgsql as $$ begin
+			insert into public.rounds default values;
+			insert into public.settings select 'hasty', 'r' || (select max(n) from public.rounds) || ' ' || i, 'x' from generate_series(1, 1500) i;
+			return null;
+		exception when read_only_sql_transaction then return null; end $$;
+		create trigger write after insert or update on instar.marker for each row execute function public.write()`)
+	s.p.Catalogue.Tables = maps.Clone(s.p.Catalogue.Tables)
+	s.p.Catalogue.Tables["rounds"] = catalog.Rule{Kind: catalog.Skip}
+	s.command("request", `{"enterpriseId":"hasty","mode":"online"}`)
+	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
+	require.Equal(t, databasetest.Rows(t, s.p.Source, "settings", "hasty"), databasetest.Rows(t, s.p.Server.Address("tenant_hasty", ""), "settings", ""))
+	rounds := databasetest.Ask(t, s.p.Source, `select count(*)::text from public.rounds`)
+	require.Equal(t, "5", rounds, "two after the copy, which is done twice, one before all is compared, and two after it")
 }

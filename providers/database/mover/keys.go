@@ -174,11 +174,12 @@ func (m *Mover) differences(ctx context.Context, source, target *pgx.Conn, t *ca
 
 // Below are the rows of children that hang on some rows and are not the same on both sides.
 func (m *Mover) Below(ctx context.Context, k *Keys, of []*catalog.Table) (list []*Keys, err error) {
+	below := slices.DeleteFunc(slices.Clone(of), func(t *catalog.Table) bool { return t.Parent == nil || t.Parent.To != k.Table })
+	if len(below) == 0 || k.Len() == 0 {
+		return nil, nil
+	}
 	err = m.both(ctx, func(source, target *pgx.Conn) error {
-		for _, t := range of {
-			if t.Parent == nil || t.Parent.To != k.Table || k.Len() == 0 {
-				continue
-			}
+		for _, t := range below {
 			found := &Keys{Table: t}
 			for _, within := range k.hanging(t) {
 				if err := m.differ(ctx, source, target, t, within, found); err != nil {
@@ -196,6 +197,9 @@ func (m *Mover) Below(ctx context.Context, k *Keys, of []*catalog.Table) (list [
 
 // Still are those of some rows that are not the same on both sides now.
 func (m *Mover) Still(ctx context.Context, of []*Keys) (list []*Keys, err error) {
+	if len(of) == 0 {
+		return nil, nil
+	}
 	err = m.both(ctx, func(source, target *pgx.Conn) error {
 		for _, k := range of {
 			left := &Keys{Table: k.Table}
@@ -215,6 +219,9 @@ func (m *Mover) Still(ctx context.Context, of []*Keys) (list []*Keys, err error)
 
 // Again copies rows as the source has them now, in one transaction of the target: what it does not have is deleted.
 func (m *Mover) Again(ctx context.Context, of []*Keys) error {
+	if len(of) == 0 {
+		return nil
+	}
 	return m.both(ctx, func(source, target *pgx.Conn) error {
 		return m.fenced(ctx, target, func(tx pgx.Tx) error {
 			for _, k := range slices.Backward(of) {

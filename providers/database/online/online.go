@@ -6,8 +6,8 @@
 //     which nothing is left: also the slots of the initial copies of single tables.
 //   - Only tables of kind tenant are replicated: a filter has no subqueries. A second slot notes the keys of all rows that are written
 //     ([Link.Note], [Link.Touched], [Link.Forget]), so that children are copied again row by row, and nothing else has to be compared under the fence.
-//   - [Link.CatchUp] returns when everything that was committed in the source before it was called is in the target: it writes a marker into
-//     a table of the publication, and waits until it arrives.
+//   - [Link.Mark] writes a marker into a table of the publication. [Link.Arrived] returns when it is in the target, and with it all that was
+//     committed before; [Link.Touched] ends there, so that it ends however much is written meanwhile.
 //   - The target connects to the source: the address for it may differ from the one that this program uses. It is stored in the target,
 //     where superusers can read it.
 package online
@@ -23,6 +23,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/bcc94042/instar/providers/database/catalog"
@@ -219,20 +220,39 @@ func (l *Link) AwaitCopy(ctx context.Context, told func(Status)) error {
 	}
 }
 
-// CatchUp returns when the target has what was committed in the source until now.
-func (l *Link) CatchUp(ctx context.Context) error {
-	token := rand.Text()
-	err := l.on(ctx, l.Source, func(conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `insert into instar.marker (session, token) values ($1, $2) on conflict (session) do update set token = $2, set_at = now()`, l.Session, token)
+// Mark is a place in the log of the source: everything that was committed before it was made lies before it.
+type Mark struct {
+	At    pglogrepl.LSN
+	token string
+}
+
+// Mark makes a mark.
+func (l *Link) Mark(ctx context.Context) (m Mark, err error) {
+	m.token = rand.Text()
+	err = l.on(ctx, l.Source, func(conn *pgx.Conn) error {
+		if _, err := conn.Exec(ctx, `insert into instar.marker (session, token) values ($1, $2) on conflict (session) do update set token = $2, set_at = now()`, l.Session, m.token); err != nil {
+			return err
+		}
+		// The commit has waited for the log, and so for all before it, also of those who do not wait for theirs: only what is flushed can be read.
+		var at string
+		if err := conn.QueryRow(ctx, `select pg_current_wal_flush_lsn()::text`).Scan(&at); err != nil {
+			return err
+		}
+		m.At, err = pglogrepl.ParseLSN(at)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("cannot mark where the source is: %w", err)
+		return Mark{}, fmt.Errorf("cannot mark where the source is: %w", err)
 	}
+	return m, nil
+}
+
+// Arrived returns when the target has what was committed in the source before the mark was made.
+func (l *Link) Arrived(ctx context.Context, m Mark) error {
 	return l.on(ctx, l.Target, func(conn *pgx.Conn) error {
 		for {
 			var there bool
-			if err := conn.QueryRow(ctx, `select exists (select from instar.marker where session = $1 and token = $2)`, l.Session, token).Scan(&there); err != nil {
+			if err := conn.QueryRow(ctx, `select exists (select from instar.marker where session = $1 and token = $2)`, l.Session, m.token).Scan(&there); err != nil {
 				return err
 			}
 			if there {
@@ -243,6 +263,15 @@ func (l *Link) CatchUp(ctx context.Context) error {
 			}
 		}
 	})
+}
+
+// CatchUp returns when the target has what was committed in the source until now.
+func (l *Link) CatchUp(ctx context.Context) error {
+	m, err := l.Mark(ctx)
+	if err != nil {
+		return err
+	}
+	return l.Arrived(ctx, m)
 }
 
 func pause(ctx context.Context, d time.Duration) error {

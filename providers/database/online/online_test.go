@@ -139,3 +139,47 @@ func TestItIsRemovedInTheMiddleOfTheCopy(t *testing.T) {
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.Equal(t, "0", databasetest.Ask(t, source, `select count(*)::text from pg_replication_slots where database = current_database()`))
 }
+
+// What is read ends at the mark, whatever is written after it, and has what was committed before it by those who do not wait for the log.
+// It is not parallel: a slot waits for every transaction of the cluster.
+func TestWhatIsNotedEndsAtTheMark(t *testing.T) {
+	source := databasetest.Shared(t, &suite, 1, "acme")
+	require.NoError(t, (&cutover.Source{Address: source}).Setup(t.Context()))
+	databasetest.Exec(t, source, `do $$ begin execute format('alter database %I set synchronous_commit = off', current_database()); end $$`)
+	conn, err := pg.Connect(t.Context(), source)
+	require.NoError(t, err)
+	report, err := catalog.Inspect(t.Context(), conn, databasetest.Catalogue)
+	pg.Close(conn)
+	require.NoError(t, err)
+	l := &online.Link{Source: source, Session: "s3", Enterprise: "acme", Tables: []*catalog.Table{report.Table("settings")}}
+	require.NoError(t, l.Note(t.Context()))
+	writer := databasetest.Open(t, source)
+	noted := func(before online.Mark, most int) (keys []string, more bool) {
+		n, err := l.Touched(t.Context(), before, most)
+		require.NoError(t, err)
+		for _, r := range n.Rows {
+			keys = append(keys, r.Key[1])
+		}
+		require.NoError(t, l.Forget(t.Context(), n.Until))
+		return keys, n.More
+	}
+	for _, key := range []string{"a", "b", "c"} {
+		_, err = writer.Exec(t.Context(), `insert into public.settings values ('acme', $1, 'x')`, key)
+		require.NoError(t, err)
+	}
+	first, err := l.Mark(t.Context())
+	require.NoError(t, err)
+	databasetest.Exec(t, source, `insert into public.settings values ('acme', 'late', 'x')`)
+	second, err := l.Mark(t.Context())
+	require.NoError(t, err)
+
+	keys, more := noted(first, 1)
+	require.Equal(t, []string{"a"}, keys)
+	require.True(t, more)
+	keys, more = noted(first, 1000)
+	require.Equal(t, []string{"b", "c"}, keys)
+	require.False(t, more)
+	keys, _ = noted(second, 1000)
+	require.Equal(t, []string{"late"}, keys)
+	require.NoError(t, l.Unslot(t.Context(), 0))
+}

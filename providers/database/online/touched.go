@@ -67,14 +67,15 @@ type Touch struct {
 // Noted are rows that were written, by whole transactions.
 type Noted struct {
 	Rows  []Touch
-	Until pglogrepl.LSN // of the log; 0 when there is nothing new
-	More  bool          // else it is all that was committed when it was asked for
+	Until pglogrepl.LSN // of the log
+	More  bool          // else it is all that was committed before the mark
 }
 
-// Touched are the rows that were written, of about so many changes at most. They are told again until [Link.Forget].
-func (l *Link) Touched(ctx context.Context, most int) (n Noted, err error) {
+// Touched are the rows that were written before a mark, of about so many changes at most. They are told again until [Link.Forget].
+func (l *Link) Touched(ctx context.Context, before Mark, most int) (n Noted, err error) {
 	err = l.on(ctx, l.Source, func(conn *pgx.Conn) error {
-		rows, err := conn.Query(ctx, `select data from pg_logical_slot_peek_binary_changes($1, null, $2, 'proto_version', '1', 'publication_names', $3)`, l.notes(), most, l.notes())
+		rows, err := conn.Query(ctx, `select data from pg_logical_slot_peek_binary_changes($1, $2::text::pg_lsn, $3, 'proto_version', '1', 'publication_names', $4)`,
+			l.notes(), before.At.String(), most, l.notes())
 		if err != nil {
 			return err
 		}
@@ -82,6 +83,9 @@ func (l *Link) Touched(ctx context.Context, most int) (n Noted, err error) {
 		var data []byte
 		tag, err := pgx.ForEachRow(rows, []any{&data}, func() error { return r.read(data) })
 		n = Noted{Rows: r.list, Until: r.until, More: tag.RowsAffected() >= int64(most)}
+		if !n.More { // what is not published was read, too
+			n.Until = max(n.Until, before.At)
+		}
 		return err
 	})
 	if err != nil {
