@@ -201,7 +201,7 @@ func input(r *machinetest.Run) machines.Input {
 		name := rapid.SampledFrom([]string{"request", "request", "approve", "pause", "resume", "cancel", "retry", "rollback", "resolve", "revert", "deprovision", "rotate"}).Draw(t, "command")
 		body := map[string]string{
 			"request": rapid.SampledFrom([]string{`{"enterpriseId":"a"}`, `{"enterpriseId":"a","mode":"online","onFailure":"rollback"}`, `{"enterpriseId":"a","approval":true}`, `{"enterpriseId":"a","idleSeconds":60}`, `{}`}).Draw(t, "body"),
-			"resolve": `{"outcome":"rolled_back"}`, "revert": rapid.SampledFrom([]string{`{}`, `{"keepWrites":true}`, `{"discardWrites":true}`}).Draw(t, "writes"), "deprovision": `{"tenant":"a"}`,
+			"resolve": rapid.SampledFrom([]string{`{"outcome":"rolled_back"}`, `{"outcome":"ready"}`}).Draw(t, "outcome"), "revert": rapid.SampledFrom([]string{`{}`, `{"keepWrites":true}`, `{"discardWrites":true}`}).Draw(t, "writes"), "deprovision": `{"tenant":"a"}`,
 			"rollback": `{"skip":["delete_database"]}`,
 		}[name]
 		return machines.Input{Command: name, Body: json.RawMessage(body)}
@@ -253,6 +253,21 @@ func whole(r *machinetest.Run, e machines.Entity, out machines.Output) {
 			require.NoError(t, json.Unmarshal(m.Body, &event))
 			require.NotEmpty(t, event.Data["sessionId"], m.Name)
 		}
+	}
+}
+
+// What somebody has finished by hand has no database that the session knows: nothing of it is rotated, and all other ways lead on.
+func TestASessionThatWasFinishedByHandHasNoCredentials(t *testing.T) {
+	t.Parallel()
+	for _, state := range []string{"requested", "allocating_db"} {
+		e, _ := session(t, "offline", state)
+		in := machines.Input{Seq: 100, ID: "100", Time: machinetest.Begun, Command: "resolve", Body: json.RawMessage(`{"outcome":"ready"}`)}
+		e, _, err := database.Machine.Step(e, in)
+		require.NoError(t, err)
+		require.Equal(t, database.Ready, e.State)
+		require.Nil(t, e.Data.(*database.Data).Database)
+		_, _, err = database.Machine.Step(e, machines.Input{Seq: 101, ID: "101", Time: machinetest.Begun, Command: "rotate"})
+		require.ErrorContains(t, err, "the session has no database")
 	}
 }
 

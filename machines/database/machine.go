@@ -131,7 +131,7 @@ func afterwards() []edge {
 	return []edge{
 		{From: at, On: CommandRevert, If: settled, To: Reverting, Do: revert, Emit: only(EventReverting, EventTransitioned), Effects: only(EffectUndo)},
 		{From: at, On: CommandRetire, If: named, To: Retiring, Do: retire, Emit: only(EventRetiring, EventTransitioned), Effects: only(EffectUndo)},
-		{From: at, On: CommandRotate, If: settled, To: machines.Same, Reenter: true, Do: rotate, Emit: only(EventRotating), Effects: only(EffectRotate)},
+		{From: at, On: CommandRotate, If: entered, To: machines.Same, Reenter: true, Do: rotate, Emit: only(EventRotating), Effects: only(EffectRotate)},
 		{From: at, On: ReportRotated, If: kind.In(Rotating), To: machines.Same, Do: rotated, Emit: only(EventRotated)},
 		{From: at, On: ReportKept, If: kind.In(Rotating), To: machines.Same, Do: notRotated, Emit: only(EventNotRotated)},
 	}
