@@ -16,7 +16,7 @@ import (
 
 // Row is what the table has of a name.
 type Row struct {
-	Owner string         `json:"owner,omitempty"` // key of the entity that has it; nobody when empty
+	Owner string         `json:"owner,omitempty"` // key of the entity that has it, behind the name of its machine and a slash if that is not machines/domain; nobody when empty
 	Token string         `json:"token,omitempty"` // by which the owner has proven it
 	Fence uint64         `json:"fence,omitempty"` // version of the owner that wrote last
 	Route *machine.Route `json:"route,omitempty"` // nil serves nothing
@@ -45,6 +45,9 @@ func (r Row) Free(owner string, fence uint64) Row {
 	r.Past = past
 	return r
 }
+
+// OfDomain reports whether an entity of machines/domain has the name.
+func (r Row) OfDomain() bool { return r.Owner != "" && !strings.Contains(r.Owner, "/") }
 
 // Table has who has a name, and where its requests go. An implementation writes at the revision that it has read, and asks change again when that has gone by.
 type Table interface {
@@ -149,7 +152,7 @@ func (p *Provider) verify(ctx context.Context, b *machine.Task, owner string, fe
 	if err != nil {
 		return unavailable(err)
 	}
-	if before.Owner != "" && before.Owner != owner && p.Records.Lacks(ctx, b.Host, before.Token) { // whoever can write its records has taken the proof away
+	if before.OfDomain() && before.Owner != owner && p.Records.Lacks(ctx, b.Host, before.Token) { // whoever can write its records has taken the proof away
 		err := p.Table.Change(ctx, b.Host, func(r Row) (Row, error) {
 			if r.Owner == before.Owner && r.Token == before.Token {
 				return r.Free(r.Owner, r.Fence), nil

@@ -224,6 +224,19 @@ func TestOldTasksChangeNothing(t *testing.T) {
 	require.Equal(t, "fenced", w.perform("a", "verify", 4, machine.Task{}).Code, "nor after another one had it")
 }
 
+// A name that an entity of another machine has is bound by nobody, whatever the records say.
+func TestANameOfAnotherMachineIsNotTakenAway(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	row := domain.Row{Owner: "instance_provisioning/default.acme.a", Fence: 3, Route: &route}
+	require.False(t, row.OfDomain())
+	w.rows.all[host] = row
+	require.Equal(t, domain.CodeTaken, w.perform("a", "verify", 9, machine.Task{}).Code)
+	require.Nil(t, w.perform("a", "remove", 9, machine.Task{}))
+	row.Past = []domain.Past{{Owner: "default.acme.a", Fence: 9}}
+	require.Equal(t, row, w.rows.all[host])
+}
+
 // A name belongs to whoever can write its records: he takes the proof of the one before away, and puts his own there.
 func TestANameGoesToWhoProvesItWhenTheProofOfItsOwnerIsGone(t *testing.T) {
 	t.Parallel()

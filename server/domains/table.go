@@ -123,7 +123,7 @@ func (t *table) orphans(ctx context.Context, domains *index.Index) error {
 		}
 		owner := e.Value.Owner
 		item, known := domains.Get(owner)
-		if owner == "" || known && item.State != machine.Removed || !known && !domains.Lacks(owner) {
+		if !e.Value.OfDomain() || known && item.State != machine.Removed || !known && !domains.Lacks(owner) {
 			continue
 		}
 		err := t.Change(ctx, e.Key, func(r domain.Row) (domain.Row, error) {

@@ -1,0 +1,173 @@
+package platform
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/database"
+	domains "github.com/bcc94042/instar/machines/domain"
+	machine "github.com/bcc94042/instar/machines/platform"
+	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/domain"
+	"github.com/bcc94042/instar/providers/platform/process"
+	"github.com/bcc94042/instar/providers/platform/storage"
+)
+
+// Apps run releases; [process.Apps] does.
+type Apps interface {
+	Host() string
+	Has(version string) bool
+	Ensure(namespace, tenant string) error
+	Forget(namespace, tenant string) error
+	Deploy(ctx context.Context, r process.Release) (address string, err error)
+	Look(ctx context.Context, namespace, name string) (process.Rollout, error)
+	Remove(ctx context.Context, r process.Release) error
+}
+
+// Databases performs the effects of machines/database, and looks at its sessions.
+type Databases interface {
+	Perform(ctx context.Context, t machines.Task) machines.Result
+	Look(ctx context.Context, e *machines.Entity, polled bool) (machines.Finding, error)
+}
+
+// Issuer has certificates; [domain.Certificates] is one.
+type Issuer interface {
+	Obtain(ctx context.Context, host string) (domains.Certificate, error)
+	Forget(ctx context.Context, host string) error
+}
+
+// Binding is a custom domain of a tenant.
+type Binding struct {
+	Namespace, Tenant, Host string
+	Route                   domains.Route
+}
+
+// Domains are the entities of machines/domain.
+type Domains interface {
+	// Point asks for a name, or changes where it leads, and returns the key of its entity. It does not wait for the name.
+	Point(ctx context.Context, b Binding) (key string, err error)
+	// Remove takes a name of the tenant away. That there is none, or only another tenant's, is fine.
+	Remove(ctx context.Context, b Binding) error
+}
+
+// Size is what an instance gets.
+type Size struct {
+	StorageBytes int64 // quota of its bucket, where the request has none
+}
+
+// Provider performs effects. Its fields are set before its first use.
+type Provider struct {
+	Domain    string            // below which slugs are primary domains
+	Channels  map[string]string // version by release channel
+	Sizes     map[string]Size   // by instanceSpec
+	Env       map[string]string // of every release, below what is the tenant's
+	Health    domains.Health    // of the primary domain's targets
+	Readiness string            // path that a ready application answers below 400; / when empty
+
+	Table     domain.Table
+	Issuer    Issuer
+	Apps      Apps
+	Storage   storage.Provider
+	Databases Databases
+	Domains   Domains // nil takes no custom domains
+
+	// Client reaches primary domains as users do, through the proxy.
+	Client *http.Client
+	// Secrets are those of a release, by variable: what it needs to enter its database.
+	Secrets func(enterprise string, has *database.Allocated) (map[string]string, error)
+	// Quota is what a session would use up; nil has no limits.
+	Quota func(ctx context.Context, t *machines.Task) ([]machine.Quota, error)
+	// Approval reports whether the policy asks for approve; nil never does.
+	Approval func(t *machines.Task) bool
+	// Export saves what a tenant has before it is taken away; nil refuses to.
+	Export func(ctx context.Context, t *machines.Task, b *machine.Task) error
+	// Traffic counts what a target was asked, and what it answered with 500 or above or not at all; nil counts nothing.
+	Traffic func(host, address string) (requests, errors int64)
+
+	Settle time.Duration // between another route and the end of a release; 2 s when 0
+	Wait   time.Duration // for an application to become ready; 2 min when 0
+
+	told sync.Map // the last status of a deployment that was told, by entity
+}
+
+// job is one task with what it says.
+type job struct {
+	*Provider
+	task  *machines.Task
+	body  machine.Task
+	owner string
+}
+
+// perform are the effects, by name.
+var perform = map[string]func(*job, context.Context) (any, error){
+	"plan": (*job).plan, "provision": (*job).provision, "store": (*job).store, "deploy": (*job).deploy,
+	"route": (*job).route, "certify": (*job).certify, "probe": (*job).probe,
+	"allocate": (*job).database, "migrate": (*job).database, "copy": (*job).database, "verify": (*job).database, "switch": (*job).database,
+	"shift": (*job).shift, "retire": (*job).retire, machine.EffectWithdraw: (*job).withdraw,
+	machine.EffectHalt: (*job).halt, machine.EffectUndo: (*job).undo,
+}
+
+// Perform does one task.
+func (p *Provider) Perform(ctx context.Context, t machines.Task) machines.Result {
+	j := &job{Provider: p, task: &t, owner: machine.Machine.Name + "/" + t.Key()}
+	if err := json.Unmarshal(t.Data, &j.body); err != nil {
+		return machines.Result{Failure: providers.Failure(providers.Errorf(providers.Invalid, "cannot read the task %s: %v", t.Attempt, err))}
+	}
+	do := perform[t.Effect]
+	if do == nil {
+		return machines.Result{Failure: providers.Failure(providers.Errorf(providers.Invalid, "there is no effect %s of an instance", t.Effect))}
+	}
+	data, err := do(j, ctx)
+	if err != nil {
+		return machines.Result{Failure: failure(err)}
+	}
+	return machines.Result{Data: data}
+}
+
+// failed is an error with a code of this machine's own, or of the workers of databases.
+type failed struct{ machines.Failure }
+
+func (f *failed) Error() string { return f.Code + ": " + f.Message }
+
+func refuse(code, format string, args ...any) error {
+	return &failed{machines.Failure{Code: code, Message: fmt.Sprintf(format, args...)}}
+}
+
+func failure(err error) *machines.Failure {
+	var f *failed
+	var unhealthy *process.UnhealthyError
+	switch {
+	case errors.As(err, &f):
+		return &f.Failure
+	case errors.As(err, &unhealthy):
+		return &machines.Failure{Code: "DEPLOYMENT_UNHEALTHY", Message: err.Error(), Retryable: true}
+	}
+	return providers.Failure(err)
+}
+
+// database has the task performed by the workers of databases.
+func (j *job) database(ctx context.Context) (any, error) {
+	r := j.Databases.Perform(ctx, *j.task)
+	if r.Failure != nil {
+		return nil, &failed{*r.Failure}
+	}
+	return r.Data, nil
+}
+
+// pause waits, or fails with its context.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

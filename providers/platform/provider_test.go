@@ -1,0 +1,263 @@
+//go:build linux
+
+package platform_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/database"
+	machine "github.com/bcc94042/instar/machines/platform"
+	"github.com/bcc94042/instar/machines/session"
+	"github.com/bcc94042/instar/providers/platform/storage"
+)
+
+// A tenant gets everything, another version, and goes without a trace; each task is performed twice.
+func TestTheWayToAnInstanceToAnotherVersionAndBack(t *testing.T) {
+	t.Parallel()
+	w, b := setup(t), task("default.acme.own")
+	b.Platform.CustomDomain = "shop.acme.test"
+	plan := twice[machine.Plan](w, "plan", 1, b)
+	require.Equal(t, "1.0", plan.Version)
+	require.Equal(t, "example.test", plan.Domain)
+	require.Equal(t, []string{
+		"allocating_instance", "allocating_db", "allocating_storage", "deploying_app", "running_migrations", "migrating_data", "configuring_domain", "issuing_cert", "verifying",
+	}, plan.Steps)
+
+	instance := twice[machine.Instance](w, "provision", 2, b)
+	require.Equal(t, machine.Instance{ID: "process/tenant-acme", Host: "127.0.0.1"}, instance)
+	b.Instance = &instance
+	db := twice[database.Allocated](w, "allocate", 3, b)
+	b.Database = &db
+	bucket := twice[machine.Storage](w, "store", 4, b)
+	require.Equal(t, machine.Storage{ID: "jetstream/tenant-acme", Bucket: "tenant-acme"}, bucket)
+	b.Storage = &bucket
+	app := twice[machine.App](w, "deploy", 5, b)
+	b.App = &app
+	require.Equal(t, machine.Route{ID: "acme.example.test", Domain: "default.acme.shop-acme-test"}, twice[machine.Route](w, "route", 6, b))
+	require.Equal(t, "test", twice[machine.Certificate](w, "certify", 7, b).Issuer)
+	proven := twice[machine.Proven](w, "probe", 8, b)
+	require.Equal(t, 200, proven.Status)
+	require.Equal(t, "1.0 acme tenant_acme tenant-acme acme.example.test", w.says())
+
+	b.Upgrade, b.Release = &machine.Upgrade{From: "1.0", To: "1.1", Release: 2, Weight: 50}, &machine.App{Name: "tenant-acme-r2", Version: "1.1"}
+	require.Equal(t, "1.1", twice[machine.Plan](w, "plan", 9, b).Version)
+	next := twice[machine.App](w, "deploy", 10, b)
+	b.Upgrade.App = &next
+	require.Equal(t, 50, twice[machine.Shifted](w, "shift", 11, b).Weight)
+	seen := map[string]bool{}
+	for range 4 {
+		seen[w.says()[:3]] = true
+	}
+	require.Equal(t, map[string]bool{"1.0": true, "1.1": true}, seen, "both have their share")
+	twice[any](w, "retire", 12, b)
+	require.Equal(t, "1.1", w.says()[:3])
+	require.Equal(t, next.Address, w.bindings.all["shop.acme.test"].Targets[0].Address, "the custom domain follows")
+
+	b.App, b.Upgrade, b.Release = &next, nil, nil
+	b.Actions = machine.Undo(ledger("tenant-acme-r1", "tenant-acme-r2"))
+	for _, r := range twice[session.Results](w, "undo", 13, b).Actions {
+		require.True(t, r.Done, "%+v", r)
+	}
+	w.nothing()
+	require.Equal(t, []string{"restore_tenant_runtime+invalidate_cache", "delete_database"}, w.workers.asked[len(w.workers.asked)-2:])
+}
+
+func TestAnUpgradeIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	w, b := setup(t), task("default.acme.own")
+	app := twice[machine.App](w, "deploy", 1, b)
+	b.App = &app
+	twice[machine.Route](w, "route", 2, b)
+	b.Upgrade, b.Release = &machine.Upgrade{From: "1.0", To: "sick", Release: 2, Weight: 5}, &machine.App{Name: "tenant-acme-r2", Version: "sick"}
+	f := w.perform("own", "deploy", 3, b).Failure
+	require.Equal(t, "DEPLOYMENT_UNHEALTHY", f.Code)
+	require.True(t, f.Retryable)
+	require.Contains(t, f.Message, "it has a mistake")
+
+	b.Upgrade.App = &machine.App{Name: "tenant-acme-r2", Address: "127.0.0.1:1"} // where nobody listens
+	f = w.perform("own", "shift", 4, b).Failure
+	require.Equal(t, "UPGRADE_UNHEALTHY", f.Code)
+	require.False(t, f.Retryable)
+	twice[any](w, "withdraw", 5, b)
+	require.Equal(t, "1.0", w.says()[:3])
+	require.Len(t, w.rows.all["acme.example.test"].Route.Targets, 1)
+
+	b.Release = b.App
+	f = w.perform("own", "withdraw", 6, b).Failure
+	require.NotNil(t, f, "the one that serves is never removed")
+	require.Equal(t, "1.0", w.says()[:3])
+	f = w.perform("own", "shift", 4, b).Failure
+	require.Equal(t, uint64(5), f.Fence, "an older task changes no route")
+}
+
+// Of many sessions that want a slug one gets it, and the undo of the others leaves that one alone.
+func TestOneOfManyGetsASlug(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	var all sync.WaitGroup
+	results := make([]machines.Result, 100)
+	for i := range results {
+		all.Go(func() { results[i] = w.perform(fmt.Sprint("s", i), "provision", 1, task(fmt.Sprint("s", i))) })
+	}
+	all.Wait()
+	winner := -1
+	for i, r := range results {
+		if r.Failure == nil {
+			require.Equal(t, -1, winner, "there is one")
+			winner = i
+			continue
+		}
+		require.Equal(t, machine.CodeSlug, r.Failure.Code)
+		require.False(t, r.Failure.Retryable)
+	}
+	require.NotEqual(t, -1, winner)
+	own := fmt.Sprint("s", winner)
+	require.Nil(t, w.perform(own, "store", 2, task(own)).Failure)
+	for i := range results {
+		if i == winner {
+			continue
+		}
+		b := task("other")
+		b.Actions = machine.Undo(ledger("tenant-acme-r1"))
+		r := w.perform(fmt.Sprint("s", i), "undo", 2, b)
+		require.Nil(t, r.Failure)
+	}
+	require.Equal(t, "instance_provisioning/default.acme."+own, w.rows.all["acme.example.test"].Owner)
+	require.DirExists(t, w.dir+"/tenants/default.tenant-acme")
+	_, err := w.env.JS.ObjectStore(t.Context(), "tenant-acme")
+	require.NoError(t, err)
+}
+
+// slow is a store whose answer comes after an undo that has found nothing.
+type slow struct {
+	storage.Provider
+	before func()
+}
+
+func (s *slow) Ensure(ctx context.Context, spec storage.Spec) (storage.Bucket, error) {
+	s.before()
+	return s.Provider.Ensure(ctx, spec)
+}
+
+func TestWhatWasOvertakenByAnUndoIsTakenBack(t *testing.T) {
+	t.Parallel()
+	w, b := setup(t), task("default.acme.own")
+	require.Nil(t, w.perform("own", "provision", 1, b).Failure)
+	undo := b
+	undo.Actions = machine.Undo(ledger("tenant-acme-r1"))
+	w.Storage = &slow{Provider: w.Storage, before: func() {
+		require.Nil(t, w.perform("own", "undo", 5, undo).Failure)
+	}}
+	f := w.perform("own", "store", 2, b).Failure
+	require.Equal(t, uint64(5), f.Fence)
+	w.nothing()
+	for _, effect := range []string{"provision", "store", "deploy", "route", "certify"} {
+		b.App = &machine.App{Name: "tenant-acme-r1", Address: "127.0.0.1:1"}
+		require.Equal(t, uint64(5), w.perform("own", effect, 4, b).Failure.Fence, effect)
+	}
+	w.nothing()
+}
+
+func TestAnUndoGoesOnAfterAFailureAndStopsWhereItSaysSo(t *testing.T) {
+	t.Parallel()
+	w, b := setup(t), task("default.acme.own")
+	require.Nil(t, w.perform("own", "provision", 1, b).Failure)
+	b.Actions = machine.Undo(ledger())
+	w.workers.fails = "delete_database"
+	r := w.perform("own", "undo", 2, b).Data.(session.Results)
+	for _, a := range r.Actions {
+		require.Equal(t, a.Action != "delete_database", a.Done, "%+v", a)
+	}
+	w.workers.fails = "restore_tenant_runtime"
+	r = w.perform("own", "undo", 3, b).Data.(session.Results)
+	require.False(t, r.Actions[0].Done)
+	for _, a := range r.Actions[2:] {
+		require.Contains(t, a.Error, "not tried", "%+v", a)
+	}
+	b.Actions = []session.Action{{Name: "export_data", Kind: database.KindDatabase, Stop: true}, {Name: "release_slug", Kind: machine.KindSlug}}
+	r = w.perform("own", "undo", 4, b).Data.(session.Results)
+	require.Contains(t, r.Actions[0].Error, "nowhere to export to")
+	require.False(t, r.Actions[1].Done)
+}
+
+func TestAnothersBucketIsNotTouched(t *testing.T) {
+	t.Parallel()
+	w, b := setup(t), task("default.acme.own")
+	_, err := w.env.JS.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "tenant-acme"})
+	require.NoError(t, err)
+	f := w.perform("own", "store", 1, b).Failure
+	require.False(t, f.Retryable)
+	b.Actions = machine.Undo(ledger())
+	require.Nil(t, w.perform("own", "undo", 2, b).Failure)
+	_, err = w.env.JS.ObjectStore(t.Context(), "tenant-acme")
+	require.NoError(t, err)
+}
+
+func TestPlansAreRefused(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	for what, change := range map[string]func(*machine.RequestBody){
+		"channel": func(r *machine.RequestBody) { r.Channel = "none" },
+		"version": func(r *machine.RequestBody) { r.Version = "9" },
+		"spec":    func(r *machine.RequestBody) { r.Spec = "huge" },
+	} {
+		b := task("default.acme.own")
+		change(&b.Platform)
+		f := w.perform("own", "plan", 1, b).Failure
+		require.NotNil(t, f, what)
+		require.False(t, f.Retryable, what)
+	}
+	b := task("default.acme.own")
+	b.Platform.Data = machine.DataShared
+	require.Equal(t, int64(7), w.perform("own", "plan", 1, b).Data.(machine.Plan).Total)
+	w.Quota = func(context.Context, *machines.Task) ([]machine.Quota, error) {
+		return []machine.Quota{{Name: "instances", Used: 4, Limit: 3}}, nil
+	}
+	f := w.perform("own", "plan", 1, b).Failure
+	require.Equal(t, machine.CodeQuota, f.Code)
+	require.Empty(t, w.rows.all, "a plan makes nothing")
+}
+
+func TestALookTellsWhatIsNews(t *testing.T) {
+	t.Parallel()
+	w, b := setup(t), task("default.acme.own")
+	require.Nil(t, w.perform("own", "deploy", 1, b).Failure)
+	d := &machine.Data{}
+	d.Phase = session.Executing
+	d.Ledger = []session.Entry{{Kind: machine.KindApp, Name: "tenant-acme-r1", State: session.Intended}}
+	e := &machines.Entity{Namespace: "default", Parent: "acme", ID: "own", State: machine.Deploying, Data: d}
+	f, err := w.Look(t.Context(), e, true)
+	require.NoError(t, err)
+	require.Equal(t, machine.ReportRollout, f.Input)
+	require.Equal(t, machine.Rollout{Status: "tenant-acme-r1: ready", Ready: 1, Replicas: 1}, f.Data)
+	f, err = w.Look(t.Context(), e, true)
+	require.NoError(t, err)
+	require.Empty(t, f.Input)
+	e.State = machine.Copying
+	f, err = w.Look(t.Context(), e, true)
+	require.NoError(t, err)
+	require.Equal(t, machine.ReportProgressed, f.Input)
+}
+
+// Nothing that the machine asks for is unknown here, but for what is polled.
+func TestEveryEffectIsPerformed(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.Wait = time.Millisecond // for the application, which is not there
+	for _, e := range machine.Machine.Effects {
+		if e.Name == machine.EffectLook {
+			continue
+		}
+		if f := w.perform("own", e.Name, 1, machine.Task{}).Failure; f != nil {
+			require.NotContains(t, f.Message, "there is no effect", e.Name)
+		}
+	}
+}

@@ -1,0 +1,271 @@
+package platform
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bcc94042/instar/machines/database"
+	domains "github.com/bcc94042/instar/machines/domain"
+	machine "github.com/bcc94042/instar/machines/platform"
+	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/domain"
+	"github.com/bcc94042/instar/providers/platform/process"
+	"github.com/bcc94042/instar/providers/platform/storage"
+)
+
+// plan reads which version there will be, and whether it may be had. It creates nothing.
+func (j *job) plan(ctx context.Context) (any, error) {
+	version, err := j.version()
+	if err != nil {
+		return nil, err
+	}
+	p := machine.Plan{Version: version, Domain: j.Domain, Approval: j.Approval != nil && j.Approval(j.task)}
+	if j.Quota != nil {
+		if p.Quota, err = j.Quota(ctx, j.task); err != nil {
+			return nil, err
+		}
+		for _, q := range p.Quota {
+			if q.Used > q.Limit {
+				return nil, refuse(machine.CodeQuota, "%s: %d with this session, of at most %d", q.Name, q.Used, q.Limit)
+			}
+		}
+	}
+	if j.body.Upgrade != nil {
+		return p, nil
+	}
+	if _, ok := j.Sizes[j.spec()]; !ok {
+		return nil, providers.Errorf(providers.Invalid, "instanceSpec %q is none of %s", j.spec(), strings.Join(slices.Sorted(maps.Keys(j.Sizes)), ", "))
+	}
+	if j.body.Platform.CustomDomain != "" && j.Domains == nil {
+		return nil, providers.Errorf(providers.Invalid, "customDomain: this server binds no domains")
+	}
+	for _, g := range machine.Stages[1:] {
+		if n := len(p.Steps); n == 0 || p.Steps[n-1] != g.State {
+			p.Steps = append(p.Steps, g.State)
+		}
+	}
+	if j.body.Platform.Data != machine.DataShared {
+		return p, nil
+	}
+	if err := j.counted(ctx, &p); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// counted adds what the databases' plan says of the rows that are moved.
+func (j *job) counted(ctx context.Context, p *machine.Plan) error {
+	data, err := j.database(ctx)
+	if err != nil {
+		return err
+	}
+	var moved database.Plan
+	if err := into(data, &moved); err != nil {
+		return err
+	}
+	p.Rows, p.Total, p.Seconds, p.Notes = moved.Rows, moved.Total, moved.Seconds, moved.Notes
+	return nil
+}
+
+// into reads the result of another worker, which may be of this process or of another one.
+func into(data, to any) error {
+	raw, err := json.Marshal(data)
+	if err == nil {
+		err = json.Unmarshal(raw, to)
+	}
+	if err != nil {
+		return providers.Errorf(providers.Internal, "cannot read a result of the workers of databases: %v", err)
+	}
+	return nil
+}
+
+// version is the one that was asked for, or that of the channel.
+func (j *job) version() (string, error) {
+	version, channel := j.body.Platform.Version, j.body.Platform.Channel
+	if u := j.body.Upgrade; u != nil {
+		version, channel = u.To, u.Channel
+	}
+	channel = cmp.Or(channel, "stable")
+	if version == "" {
+		version = j.Channels[channel]
+	}
+	switch {
+	case version == "":
+		return "", providers.Errorf(providers.Invalid, "the release channel %q is none of %s", channel, strings.Join(slices.Sorted(maps.Keys(j.Channels)), ", "))
+	case !j.Apps.Has(version):
+		return "", providers.Errorf(providers.Invalid, "version %q of the application is not configured", version)
+	}
+	return version, nil
+}
+
+func (j *job) spec() string { return cmp.Or(j.body.Platform.Spec, "small") }
+
+// provision reserves the slug, and makes the directory of the tenant.
+func (j *job) provision(ctx context.Context) (any, error) {
+	if err := j.hold(ctx, nil); err != nil {
+		return nil, err
+	}
+	if err := j.Apps.Ensure(j.task.Namespace, j.body.Name); err != nil {
+		return nil, err
+	}
+	i := machine.Instance{ID: "process/" + j.body.Name, Host: j.Apps.Host()}
+	return i, j.made(ctx, true, func(context.Context) error { return j.Apps.Forget(j.task.Namespace, j.body.Name) })
+}
+
+// store makes the bucket.
+func (j *job) store(ctx context.Context) (any, error) {
+	if err := j.hold(ctx, nil); err != nil {
+		return nil, err
+	}
+	b, err := j.Storage.Ensure(ctx, storage.Spec{
+		Name: j.body.Name, Owner: j.owner, Quota: cmp.Or(j.body.Platform.StorageBytes, j.Sizes[j.spec()].StorageBytes),
+	})
+	if err != nil {
+		return nil, err
+	}
+	s := machine.Storage{ID: b.ID, Bucket: b.Name, Endpoint: b.Endpoint}
+	return s, j.made(ctx, false, func(ctx context.Context) error { return j.Storage.Delete(ctx, j.body.Name, j.owner) })
+}
+
+// deploy returns when the release is alive. Processes are fenced by themselves: an attempt that was overtaken makes none.
+func (j *job) deploy(ctx context.Context) (any, error) {
+	if j.body.Release == nil {
+		return nil, providers.Errorf(providers.Invalid, "the task %s has no release", j.task.Attempt)
+	}
+	if err := j.hold(ctx, nil); err != nil {
+		return nil, err
+	}
+	r := j.release(j.body.Release)
+	r.Env = maps.Clone(j.Env)
+	if r.Env == nil {
+		r.Env = map[string]string{}
+	}
+	r.Env["TENANT_ID"], r.Env["PRIMARY_DOMAIN"] = j.body.Request.EnterpriseID, j.body.PrimaryDomain
+	if i := j.body.Instance; i != nil {
+		r.Env["INSTANCE_ID"] = i.ID
+	}
+	if d := j.body.Database; d != nil {
+		r.Env["DATABASE_HOST"], r.Env["DATABASE_NAME"] = d.Host, d.Name
+	}
+	if s := j.body.Storage; s != nil {
+		r.Env["STORAGE_BUCKET"] = s.Bucket
+	}
+	if j.Secrets != nil {
+		var err error
+		if r.Secrets, err = j.Secrets(j.body.Request.EnterpriseID, j.body.Database); err != nil {
+			return nil, err
+		}
+	}
+	address, err := j.Apps.Deploy(ctx, r)
+	return machine.App{Name: r.Name, Version: r.Version, Address: address}, err
+}
+
+func (j *job) release(a *machine.App) process.Release {
+	return process.Release{
+		Namespace: j.task.Namespace, Tenant: j.body.Name, Name: a.Name, Version: a.Version, Owner: j.owner, Fence: j.task.Fence, Attempt: j.task.Attempt,
+	}
+}
+
+// target is one that a route leads to.
+type target struct {
+	app    *machine.App
+	weight int
+}
+
+// lead makes the primary domain, and a custom one that was asked for, lead to releases, and returns the key of the custom one.
+func (j *job) lead(ctx context.Context, targets ...target) (key string, err error) {
+	route := domains.Route{Health: j.Health}
+	for _, t := range targets {
+		if t.app == nil || t.app.Address == "" {
+			return "", providers.Errorf(providers.Invalid, "the task %s has a release without an address", j.task.Attempt)
+		}
+		route.Targets = append(route.Targets, domains.Target{Address: t.app.Address, Weight: t.weight})
+	}
+	if err := j.hold(ctx, func(r *domain.Row) { r.Route = &route }); err != nil || j.body.Platform.CustomDomain == "" {
+		return "", err
+	}
+	b := j.binding()
+	b.Route = route
+	return j.Domains.Point(ctx, b)
+}
+
+func (j *job) binding() Binding {
+	return Binding{Namespace: j.task.Namespace, Tenant: j.task.Parent, Host: j.body.Platform.CustomDomain}
+}
+
+func (j *job) route(ctx context.Context) (any, error) {
+	key, err := j.lead(ctx, target{j.body.App, 1})
+	return machine.Route{ID: j.body.PrimaryDomain, Domain: key}, err
+}
+
+// certify returns when the primary domain has a certificate.
+func (j *job) certify(ctx context.Context) (any, error) {
+	host := j.body.PrimaryDomain
+	if err := j.hold(ctx, nil); err != nil {
+		return nil, err
+	}
+	c, err := j.Issuer.Obtain(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	return machine.Certificate{Issuer: c.Issuer, Serial: c.Serial, NotAfter: c.NotAfter}, j.made(ctx, true, func(ctx context.Context) error { return j.Issuer.Forget(ctx, host) })
+}
+
+// probe asks through the domain until the application is ready.
+func (j *job) probe(ctx context.Context) (any, error) {
+	url := "https://" + j.body.PrimaryDomain + cmp.Or(j.Readiness, "/")
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(j.Wait, 2*time.Minute))
+	defer cancel()
+	var last error
+	for {
+		begun := time.Now()
+		status, err := j.get(ctx, url)
+		if err == nil && status < http.StatusBadRequest {
+			return machine.Proven{URL: url, Status: status, Millis: float64(time.Since(begun).Microseconds()) / 1000}, nil
+		}
+		if err == nil {
+			err = fmt.Errorf("it answers %d", status)
+		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
+		if pause(ctx, 250*time.Millisecond) != nil {
+			return nil, providers.Errorf(providers.Unavailable, "%s is not ready: %v", url, last)
+		}
+	}
+}
+
+func (j *job) get(ctx context.Context, url string) (status int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("User-Agent", "instar-probe")
+	resp, err := j.Client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection is used again
+	return resp.StatusCode, resp.Body.Close()
+}
+
+// halt keeps earlier attempts from doing more.
+func (j *job) halt(ctx context.Context) (any, error) {
+	if _, err := j.close(ctx, false); err != nil {
+		return nil, err
+	}
+	if j.body.Database == nil {
+		return nil, nil
+	}
+	return j.database(ctx)
+}

@@ -1,0 +1,89 @@
+package platform
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	machine "github.com/bcc94042/instar/machines/platform"
+	"github.com/bcc94042/instar/providers"
+)
+
+// What ends an upgrade: so many failed looks in a row, or such a share of failed requests among at least so many.
+const (
+	mostFails   = 3
+	failPercent = 5
+	fewRequests = 20
+	codeUpgrade = "UPGRADE_UNHEALTHY"
+)
+
+// shift gives the new release its share of the traffic, and watches it for as long as the upgrade says.
+func (j *job) shift(ctx context.Context) (any, error) {
+	u := j.body.Upgrade
+	if u == nil || u.App == nil {
+		return nil, providers.Errorf(providers.Invalid, "the task %s has no upgrade with a release", j.task.Attempt)
+	}
+	if _, err := j.lead(ctx, target{j.body.App, 100 - u.Weight}, target{u.App, u.Weight}); err != nil {
+		return nil, err
+	}
+	s, fails, end := machine.Shifted{Weight: u.Weight}, 0, time.Now().Add(time.Duration(u.Hold)*time.Second)
+	requests, errs := j.counts(u.App)
+	for {
+		switch status, err := j.get(ctx, "http://"+u.App.Address+cmp.Or(j.Health.Path, "/")); {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err == nil && status < 400:
+			fails = 0
+		default:
+			if fails++; fails >= mostFails {
+				return nil, refuse(codeUpgrade, "at %d %% the release %s does not answer its health check: status %d, %v", u.Weight, u.App.Name, status, err)
+			}
+		}
+		now, bad := j.counts(u.App)
+		s.Requests, s.Errors = now-requests, bad-errs
+		if s.Requests >= fewRequests && s.Errors*100 > s.Requests*failPercent {
+			return nil, refuse(codeUpgrade, "at %d %% the release %s failed %d of %d requests", u.Weight, u.App.Name, s.Errors, s.Requests)
+		}
+		if fails == 0 && !time.Now().Before(end) {
+			return s, nil
+		}
+		if err := pause(ctx, min(time.Second, max(time.Until(end), 100*time.Millisecond))); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (j *job) counts(a *machine.App) (requests, errs int64) {
+	if j.Traffic == nil {
+		return 0, 0
+	}
+	return j.Traffic(j.body.PrimaryDomain, a.Address)
+}
+
+// retire gives the new release all traffic, and ends the old one.
+func (j *job) retire(ctx context.Context) (any, error) {
+	u := j.body.Upgrade
+	if u == nil {
+		return nil, providers.Errorf(providers.Invalid, "the task %s has no upgrade", j.task.Attempt)
+	}
+	return nil, j.instead(ctx, u.App, j.body.App)
+}
+
+// withdraw gives the old release all traffic, and ends the new one.
+func (j *job) withdraw(ctx context.Context) (any, error) {
+	return nil, j.instead(ctx, j.body.App, j.body.Release)
+}
+
+// instead leads all traffic to one release, and ends another one when the proxies have followed.
+func (j *job) instead(ctx context.Context, stays, goes *machine.App) error {
+	if stays == nil || goes == nil || stays.Name == goes.Name {
+		return providers.Errorf(providers.Invalid, "the task %s does not have two releases, of which one stays", j.task.Attempt)
+	}
+	if _, err := j.lead(ctx, target{stays, 1}); err != nil {
+		return err
+	}
+	if err := pause(ctx, cmp.Or(j.Settle, 2*time.Second)); err != nil {
+		return err
+	}
+	return j.Apps.Remove(ctx, j.release(goes))
+}
