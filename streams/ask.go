@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 	"weak"
 
@@ -119,7 +120,7 @@ func Purge(ctx context.Context, nc *nats.Conn, stream, filter string, upTo uint6
 func ConsumerLed(ctx context.Context, nc *nats.Conn, stream, consumer string) error {
 	ctx, cancel := context.WithTimeout(ctx, messageWithin)
 	defer cancel()
-	_, err := ask(ctx, nc, &nats.Msg{Subject: "$JS.API.CONSUMER.INFO." + stream + "." + consumer})
+	_, err := new(questions).ask(ctx, nc, &nats.Msg{Subject: "$JS.API.CONSUMER.INFO." + stream + "." + consumer})
 	return err
 }
 
@@ -140,27 +141,33 @@ func request(ctx context.Context, nc *nats.Conn, verb, stream string, body any, 
 	return requestBy(ctx, nc.RequestMsgWithContext, verb, stream, body, into)
 }
 
-var places sync.Map // those of a stream, each held while a question is under way, by the connection and the stream's name
+var places sync.Map // questions to each stream, by the connection and the stream's name
+
+// questions are those of a connection to a stream.
+type questions struct {
+	places chan struct{}             // each held while a question is under way
+	heard  atomic.Pointer[time.Time] // when its leader answered any of them the last time
+}
 
 // enquire is request for what changes nothing: without an answer it asks again. It waits for its place, and has ten seconds from then on.
 func enquire(ctx context.Context, nc *nats.Conn, verb, stream string, body any, into refusing) error {
 	by := [2]any{weak.Make(nc), stream}
-	of, known := places.LoadOrStore(by, make(chan struct{}, atOnce))
+	of, known := places.LoadOrStore(by, &questions{places: make(chan struct{}, atOnce)})
 	if !known { // they go with the connection
 		runtime.AddCleanup(nc, places.Delete, any(by))
 	}
-	place := of.(chan struct{})
+	q := of.(*questions)
 	queue, cancel := context.WithTimeout(ctx, placeWithin)
 	defer cancel()
 	select {
-	case place <- struct{}{}:
-		defer func() { <-place }()
+	case q.places <- struct{}{}:
+		defer func() { <-q.places }()
 	case <-queue.Done():
 		return fmt.Errorf("stream %s: %d questions before this one have had no answer: %w", stream, atOnce, queue.Err())
 	}
 	ctx, cancel = context.WithTimeout(ctx, messageWithin)
 	defer cancel()
-	return requestBy(ctx, func(ctx context.Context, m *nats.Msg) (*nats.Msg, error) { return ask(ctx, nc, m) }, verb, stream, body, into)
+	return requestBy(ctx, func(ctx context.Context, m *nats.Msg) (*nats.Msg, error) { return q.ask(ctx, nc, m) }, verb, stream, body, into)
 }
 
 // subjects is [Subjects], by one asker. A list that may be long is to be asked for by request: asking again makes the server start over, and everybody else wait.
@@ -197,46 +204,40 @@ func requestBy(ctx context.Context, by func(context.Context, *nats.Msg) (*nats.M
 	return nil
 }
 
-// A question that was not answered is asked again after askEvery, then after twice as long each time, and at last every askSlowest, since a leader that is slow has more to answer
-// with each. A leader that has died does not answer, nor does its successor answer what was asked before, so askSlowest is what a read may come too late after an election.
-// A slow leader answers more than once, and its first answer is taken.
-const askEvery, askSlowest = 250 * time.Millisecond, time.Second
+// A question that was not answered is put again after askEvery, then after twice as long each time, and at last every askSlowest, since a leader that has died does not answer, nor does
+// its successor answer what was asked before: askSlowest is what a read may come too late after an election. But a leader that has answered anything since it was put is only slow, and
+// has to handle each copy, also those of questions that it has answered: it is left alone for slowWithin. Its first answer is taken.
+const askEvery, askSlowest, slowWithin = 250 * time.Millisecond, time.Second, 3 * time.Second
 
 // ask puts a question that changes nothing, and puts it again until a leader answers or ctx ends.
-func ask(ctx context.Context, nc *nats.Conn, m *nats.Msg) (*nats.Msg, error) {
-	first, cancel := context.WithTimeout(ctx, askEvery)
-	defer cancel()
-	answer, err := nc.RequestMsgWithContext(first, m)
-	switch {
-	case err == nil && !Leaderless(answer.Data):
-		return answer, nil
-	case ctx.Err() != nil: // err may be nil: an answer that is none came as well
-		return nil, ctx.Err()
-	case err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrNoResponders):
-		return nil, err
+func (q *questions) ask(ctx context.Context, nc *nats.Conn, m *nats.Msg) (*nats.Msg, error) {
+	type reply struct {
+		*nats.Msg
+		error
 	}
-	answers := make(chan *nats.Msg, 16)
-	again := &nats.Msg{Subject: m.Subject, Reply: nc.NewInbox(), Header: m.Header, Data: m.Data}
-	sub, err := nc.ChanSubscribe(again.Reply, answers)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = sub.Unsubscribe() }() // without a connection there is nothing to unsubscribe
-	wait := 2 * askEvery
+	replies := make(chan reply, messageWithin/askSlowest+3) // of all that can be put in that time
+	wait := askEvery
 	due := time.NewTimer(wait)
 	defer due.Stop()
 	for {
-		if err := nc.PublishMsg(again); err != nil {
-			return nil, err
-		}
-		for asked := true; asked; {
+		put := time.Now()
+		go func() {
+			answer, err := nc.RequestMsgWithContext(ctx, m)
+			replies <- reply{answer, err}
+		}()
+		for again := false; !again; {
 			select {
-			case answer := <-answers:
-				if !Leaderless(answer.Data) {
-					return answer, nil
+			case r := <-replies:
+				switch now := time.Now(); {
+				case r.error == nil && !Leaderless(r.Data):
+					q.heard.Store(&now)
+					return r.Msg, nil
+				case r.error != nil && ctx.Err() == nil && !errors.Is(r.error, nats.ErrNoResponders):
+					return nil, r.error
 				}
 			case <-due.C:
-				asked = false
+				heard := q.heard.Load()
+				again = heard == nil || heard.Before(put) || time.Since(put) >= slowWithin
 				wait = min(2*wait, askSlowest)
 				due.Reset(wait)
 			case <-ctx.Done():

@@ -85,7 +85,7 @@ func TestAQuestionIsPutAgain(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), within)
 			defer cancel()
-			m, err := ask(ctx, nc, &nats.Msg{Subject: subject, Data: []byte("?")})
+			m, err := new(questions).ask(ctx, nc, &nats.Msg{Subject: subject, Data: []byte("?")})
 			if c.want == "" {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.Greater(t, asked.Load(), int32(1))
@@ -103,7 +103,7 @@ func TestAQuestionIsPutAgain(t *testing.T) {
 		defer func() { require.NoError(t, sub.Unsubscribe()) }()
 		for n := range 1000 { // some end between the answer and the look at it
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(n%300)*time.Microsecond)
-			m, err := ask(ctx, nc, &nats.Msg{Subject: "question.vain"})
+			m, err := new(questions).ask(ctx, nc, &nats.Msg{Subject: "question.vain"})
 			cancel()
 			require.Nil(t, m)
 			require.Error(t, err)
@@ -119,10 +119,29 @@ func TestAQuestionIsPutAgain(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		m, err := ask(ctx, nc, &nats.Msg{Subject: "question.late"})
+		m, err := new(questions).ask(ctx, nc, &nats.Msg{Subject: "question.late"})
 		require.NoError(t, err)
 		require.Equal(t, yes, string(m.Data))
 	})
+}
+
+// A leader that answers others is slow, and not gone: what is put again only makes it slower.
+func TestASlowLeaderIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	nc := withoutStreams(t)
+	var q questions
+	var asked atomic.Int32
+	_, err := nc.Subscribe("question.slow", func(m *nats.Msg) {
+		asked.Add(1)
+		now := time.Now()
+		q.heard.Store(&now) // another question was answered
+		time.AfterFunc(4*askEvery, func() { _ = m.Respond([]byte("{}")) })
+	})
+	require.NoError(t, err)
+	m, err := q.ask(t.Context(), nc, &nats.Msg{Subject: "question.slow"})
+	require.NoError(t, err)
+	require.Equal(t, "{}", string(m.Data))
+	require.Equal(t, int32(1), asked.Load())
 }
 
 // The time for an answer begins when the question is put, not when it waits for others to be answered; and it waits for a place no longer than so long.
@@ -135,7 +154,7 @@ func TestAQuestionWaitsForItsPlace(t *testing.T) {
 		full := make(chan struct{}, 1)
 		full <- struct{}{}
 		by := [2]any{weak.Make(nc), stream}
-		places.Store(by, full)
+		places.Store(by, &questions{places: full})
 		defer places.Delete(by)
 		_, err := Last(t.Context(), another, stream, "a")
 		require.ErrorIs(t, err, nats.ErrConnectionClosed, "a connection does not wait behind another one")

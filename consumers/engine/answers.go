@@ -62,6 +62,8 @@ func (p *partition) lookUpAnswers(ctx context.Context, batch []*item) error {
 			asked = append(asked, it)
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
 	return consumers.InParallel(ctx, asked, func(ctx context.Context, it *item) (err error) {
 		it.kept, err = store.Get(ctx, it.addr.Machine, it.addr.Key, it.id)
 		if it.lost = errors.Is(err, streams.ErrUnreadable) || errors.Is(err, kv.ErrCorrupt); it.lost {
@@ -78,8 +80,7 @@ func (it *item) replay(r *answers.Kept) {
 		it.answerKeyReused(r.ID)
 		return
 	}
-	it.replayed, it.stored = true, true
-	it.raw = r.Answer
+	it.replayed, it.stored, it.raw = true, true, r.Answer
 	_ = json.Unmarshal(r.Answer, &it.answer) // for the code here; the bytes are what is sent
 }
 

@@ -43,12 +43,10 @@ func (p *partition) process(ctx context.Context, batch []delivery) (err error) {
 				break
 			}
 			if it.reconciles() {
-				if err := p.reload(ctx, it); err != nil {
+				if err := p.reload(ctx, items[n:]); err != nil {
 					return err
 				}
-				if err := p.lookUpAnswers(ctx, items[n:]); err != nil { // the entity may have lost some answers
-					return err
-				}
+				p.e.busy[p.n].Store(int64(p.e.now())) // what it has waited for has an end
 			}
 			p.handle(it)
 			if s.unverified() {

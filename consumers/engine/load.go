@@ -99,12 +99,13 @@ func (p *partition) read(ctx context.Context, it *item) error {
 	return p.forgetLostAnswers(ctx, s, e.Version)
 }
 
-// reload loads the entity of a command anew, whatever memory has of it. The batch before has ended, and no command of this one is waiting for its commit.
-func (p *partition) reload(ctx context.Context, it *item) (err error) {
+// reload loads the entity of the first of the commands anew, whatever memory has of it, and their answers, of which it may have lost some. The batch before has ended, and no command
+// of this one is waiting for its commit.
+func (p *partition) reload(ctx context.Context, items []*item) (err error) {
+	it, s := items[0], items[0].cached
 	if err := p.awaitFinished(); err != nil {
 		return err
 	}
-	s := it.cached
 	if it.addr.Last == machines.CommandDrop {
 		if it.awaited, err = ended.Awaited(ctx, &p.e.Deps, s.m, s.key); err != nil {
 			return err
@@ -119,7 +120,7 @@ func (p *partition) reload(ctx context.Context, it *item) (err error) {
 	if s.revision == revision && len(recent) > len(s.recent) { // memory has more of them than the value
 		s.recent = recent
 	}
-	return nil
+	return p.lookUpAnswers(ctx, items)
 }
 
 // park leaves an entity alone whose value cannot be used: what is sent to it is refused, and goes to the dead letters.

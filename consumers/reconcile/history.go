@@ -19,6 +19,7 @@ const lossWindow = 2 * time.Minute
 type History struct {
 	Reconnects uint64        // of the connection by then
 	Opened     time.Time     // then, by the clock that stamps commands; zero before the first look
+	Clock      time.Time     // what that clock showed at the look that was answered soonest
 	Since      time.Duration // then, by the clock since boot
 	Within     time.Duration // the server has answered at most so long before then, so Now is behind its clock by at most that
 	Created    time.Time
@@ -41,11 +42,14 @@ func (r Reader) Look(ctx context.Context, h *History) (bool, error) {
 	if err := streams.Unfinished(info.Config.Metadata); err != nil {
 		return false, err
 	}
+	received := boottime.Now()
 	if !h.Opened.IsZero() && h.Reconnects == reconnects && h.Created.Equal(info.Created) {
+		if within := received - asked; within < h.Within {
+			h.Clock, h.Since, h.Within = info.TimeStamp, received, within
+		}
 		return false, nil
 	}
-	received := boottime.Now()
-	*h = History{reconnects, info.TimeStamp, received, received - asked, info.Created, info.State.LastSeq, info.State.LastTime, streams.Above(info.Config.Metadata)}
+	*h = History{reconnects, info.TimeStamp, info.TimeStamp, received, received - asked, info.Created, info.State.LastSeq, info.State.LastTime, streams.Above(info.Config.Metadata)}
 	return true, nil
 }
 
@@ -65,7 +69,7 @@ func (h *History) Now() time.Time {
 	if h.Opened.IsZero() {
 		return time.Now()
 	}
-	return h.Opened.Add(boottime.Now() - h.Since)
+	return h.Clock.Add(boottime.Now() - h.Since)
 }
 
 // Ahead reports whether an entity's last command was one of a history that the stream of commands has lost, and stamped by a

@@ -21,7 +21,7 @@ func TestAMarkIsHeldAgainstTheClockThatHasSetIt(t *testing.T) {
 	t.Parallel()
 	for _, off := range []time.Duration{-time.Hour, 0, time.Hour} {
 		opened := time.Now().Add(off)
-		h := &History{Opened: opened, Since: boottime.Now() - time.Minute, LastSeq: 10}
+		h := &History{Opened: opened, Clock: opened, Since: boottime.Now() - time.Minute, LastSeq: 10}
 		for _, c := range []struct {
 			mark uint64
 			at   time.Duration // after the look at the stream
@@ -36,7 +36,7 @@ func TestAMarkIsHeldAgainstTheClockThatHasSetIt(t *testing.T) {
 			require.Equal(t, c.want, h.Ahead(&machines.Entity{Mark: c.mark, MarkedAt: opened.Add(c.at)}, 12), "%s %+v", off, c)
 		}
 	}
-	slow := &History{Opened: time.Now(), Since: boottime.Now(), Within: 9 * time.Second, LastSeq: 10}
+	slow := &History{Opened: time.Now(), Clock: time.Now(), Since: boottime.Now(), Within: 9 * time.Second, LastSeq: 10}
 	for late, want := range map[time.Duration]bool{time.Second: false, 9 * time.Second: false, time.Minute: true} {
 		require.Equal(t, want, slow.Ahead(&machines.Entity{Mark: 13, MarkedAt: slow.Opened.Add(late)}, 12), "the answer was up to 9 s on its way: %s", late)
 	}
@@ -54,21 +54,23 @@ func TestALookNotesHowLongItsAnswerWasOnItsWay(t *testing.T) {
 	nc, err := nats.Connect("", nats.InProcessServer(s))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
-	var first *nats.Msg
-	var at, onItsWay time.Duration
+	var onItsWay time.Duration
 	var stamp time.Time
-	_, err = nc.Subscribe("$JS.API.STREAM.INFO."+streams.CommandStream, func(m *nats.Msg) { // the question is put again, under the same reply subject from the second time on
-		switch {
-		case first == nil || first.Reply != m.Reply:
-			first, at, stamp = m, boottime.Now(), time.Now()
-		case onItsWay == 0:
-			onItsWay = boottime.Now() - at
-			_ = first.Respond(fmt.Appendf(nil, `{"ts":%q,"created":"2026-01-01T00:00:00Z","state":{"last_seq":7}}`, stamp.Format(time.RFC3339Nano)))
+	late := make(chan time.Duration, 3)
+	_, err = nc.Subscribe("$JS.API.STREAM.INFO."+streams.CommandStream, func(m *nats.Msg) {
+		if len(late) == 0 {
+			return // it is put again, and somebody has the answer already
 		}
+		at, now := boottime.Now(), time.Now()
+		time.AfterFunc(<-late, func() {
+			onItsWay, stamp = boottime.Now()-at, now
+			_ = m.Respond(fmt.Appendf(nil, `{"ts":%q,"created":"2026-01-01T00:00:00Z","state":{"last_seq":7}}`, now.Format(time.RFC3339Nano)))
+		})
 	})
 	require.NoError(t, err)
 	var h History
 	began := boottime.Now()
+	late <- 600 * time.Millisecond
 	anew, err := Reader{NC: nc}.Look(t.Context(), &h)
 	require.NoError(t, err)
 	require.True(t, anew)
@@ -77,4 +79,19 @@ func TestALookNotesHowLongItsAnswerWasOnItsWay(t *testing.T) {
 	require.Positive(t, onItsWay)
 	require.GreaterOrEqual(t, h.Within, onItsWay)
 	require.LessOrEqual(t, h.Within, boottime.Now()-began)
+
+	// The next look at the same stream takes the clock from it where its answer came sooner, and nothing else.
+	before := h
+	late <- 0
+	anew, err = Reader{NC: nc}.Look(t.Context(), &h)
+	require.NoError(t, err)
+	require.False(t, anew)
+	require.Less(t, h.Within, before.Within)
+	require.True(t, h.Clock.Equal(stamp))
+	require.True(t, h.Opened.Equal(before.Opened), "what may be lacking is told by the first")
+	late <- 100 * time.Millisecond
+	sooner := h
+	_, err = Reader{NC: nc}.Look(t.Context(), &h)
+	require.NoError(t, err)
+	require.Equal(t, sooner, h)
 }

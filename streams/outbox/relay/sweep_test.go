@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"strings"
 	"sync"
@@ -85,11 +86,14 @@ func (c *committed) check(s *shop) {
 	require.Equal(s.t, total, s.stored())
 }
 
+// whole is every way at every point; else each point is met in two of the four ways in each mode, a minute of two cores instead of two. The simulation draws them all.
+var whole = flag.Bool("whole", false, "let a relay end in every way at every point")
+
 // A relay that ends at any of its points loses nothing, repeats nothing, and keeps the order of each aggregate: killed, told to end,
 // stopped for so long that another one takes over, and not hearing what the stream answers. No window of ids helps.
 func TestARelayMayEndAnywhere(t *testing.T) {
 	t.Parallel()
-	for _, way := range []string{"killed", "ended", "overtaken", "deaf"} {
+	for n, way := range []string{"killed", "ended", "overtaken", "deaf"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			inEachMode(t, func(t *testing.T, s *shop, mode outbox.Mode) {
@@ -100,8 +104,11 @@ func TestARelayMayEndAnywhere(t *testing.T) {
 				var app sync.WaitGroup
 				app.Go(func() { written.works(s, stop) })
 				for i, point := range points(mode) {
+					if !*whole && (i+n)%2 == 1 {
+						continue
+					}
 					v := &victim{shop: s, way: way, point: point, mode: mode, knows: strings.Contains(point, "tried") || strings.Contains(point, "published")}
-					v.meets(i % 2)
+					v.meets(i / 2 % 2)
 					if t.Failed() {
 						break
 					}
