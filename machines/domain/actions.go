@@ -14,8 +14,11 @@ func payload(s *step) any {
 	return Task{Host: s.Data.Host, Token: s.Data.Token, Route: s.Data.Route, Closed: s.Data.Closed}
 }
 
-// sameRoute: it changes nothing.
+// sameRoute: it changes nothing. An active name whose proxy could not be told is told again.
 var sameRoute = &guard{Name: "same route", Holds: func(s *step) bool {
+	if s.State() == Active && s.Entity().LastError != nil {
+		return false
+	}
 	return reflect.DeepEqual(machines.Body[RetargetBody](s).Route, s.Data.Route)
 }}
 

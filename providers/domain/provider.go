@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -309,7 +310,7 @@ func (p *Provider) lookAtService(ctx context.Context, e *machines.Entity, d *mac
 	switch routing := e.Effects[machine.EffectRoute].ID != ""; {
 	case r.Owner != "" && r.Owner != e.Key():
 		return machines.Finding{Input: machine.ReportTaken, Data: taken(r, d.Host, e.Key()).Failure}, nil
-	case r.Route == nil && !routing: // as after a restore of another moment
+	case !routing && (r.Route == nil || r.Token != d.Token || !reflect.DeepEqual(*r.Route, d.Route)): // as after a restore of another moment, or when the proxy could not be told
 		return machines.Finding{Input: machine.ReportUnrouted}, nil
 	}
 	c, due, trouble, err := p.Issuer.Current(ctx, d.Host)

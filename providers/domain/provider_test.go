@@ -263,7 +263,20 @@ func TestLostRoutesAreToldAgain(t *testing.T) {
 	w := setup(t)
 	require.Equal(t, machine.ReportUnrouted, w.look(machine.Active, w.now, machine.Data{}).Input)
 	require.Nil(t, w.perform("a", "route", 7, machine.Task{Route: route}))
-	require.Equal(t, domain.Row{Owner: "default.acme.a", Token: "token", Fence: 7, Route: &route}, w.rows.all[host])
+	known := domain.Row{Owner: "default.acme.a", Token: "token", Fence: 7, Route: &route}
+	require.Equal(t, known, w.rows.all[host])
+	c := machine.Certificate{NotAfter: w.now.Add(time.Hour)}
+	w.ca.have[host], w.ca.due = c, w.now.Add(time.Minute)
+	require.Empty(t, w.look(machine.Active, w.now, machine.Data{Certificate: &c}).Input)
+
+	other := known
+	other.Route = &machine.Route{Targets: []machine.Target{{Address: "10.0.0.6:80", Weight: 1}}}
+	w.rows.all[host] = other
+	require.Equal(t, machine.ReportUnrouted, w.look(machine.Active, w.now, machine.Data{Certificate: &c}).Input, "requests go where they went once")
+	other = known
+	other.Token = "before"
+	w.rows.all[host] = other
+	require.Equal(t, machine.ReportUnrouted, w.look(machine.Active, w.now, machine.Data{Certificate: &c}).Input, "the proof is that of an earlier life")
 }
 
 func TestFailures(t *testing.T) {
@@ -286,7 +299,7 @@ func TestFailures(t *testing.T) {
 
 func (w *world) look(state string, since time.Time, d machine.Data) machines.Finding {
 	w.t.Helper()
-	d.Host, d.Token = host, "token"
+	d.Host, d.Token, d.Route = host, "token", route
 	f, err := w.p.Look(w.t.Context(), &machines.Entity{Namespace: "default", Parent: "acme", ID: "a", State: state, Since: since, Data: &d}, true)
 	require.NoError(w.t, err)
 	return f
@@ -315,7 +328,7 @@ func TestCertificatesAreLookedAt(t *testing.T) {
 	now := w.now
 	c := machine.Certificate{Serial: "1", NotBefore: now, NotAfter: now.Add(90 * time.Minute)}
 	w.ca.have[host], w.ca.due = c, now.Add(time.Hour)
-	w.rows.all[host] = domain.Row{Owner: "default.acme.a", Route: &route}
+	w.rows.all[host] = domain.Row{Owner: "default.acme.a", Token: "token", Route: &route}
 	require.Equal(t, now.Add(10*time.Minute), w.look(machine.Active, now, machine.Data{Certificate: &c}).Until)
 	require.Equal(t, machine.ReportRenewed, w.look(machine.Active, now, machine.Data{Certificate: &machine.Certificate{Serial: "0", NotAfter: now}}).Input)
 	require.Empty(t, w.look(machine.Active, now, machine.Data{Certificate: &c, Problem: "no answer"}).Input, "a process that has just started knows of no trouble")
@@ -332,6 +345,6 @@ func TestCertificatesAreLookedAt(t *testing.T) {
 	w.now = now.Add(91 * time.Minute)
 	require.Equal(t, machine.ReportLapsed, w.look(machine.Active, now, machine.Data{Certificate: &c}).Input)
 	w.ca.err = errors.New("no leader")
-	_, err := w.p.Look(t.Context(), &machines.Entity{Namespace: "default", Parent: "acme", ID: "a", State: machine.Active, Data: &machine.Data{Host: host}}, true)
+	_, err := w.p.Look(t.Context(), &machines.Entity{Namespace: "default", Parent: "acme", ID: "a", State: machine.Active, Data: &machine.Data{Host: host, Token: "token", Route: route}}, true)
 	require.ErrorContains(t, err, "no leader")
 }
