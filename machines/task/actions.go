@@ -10,9 +10,12 @@ import (
 	"github.com/bcc94042/instar/machines"
 )
 
+// create counts on from the version, which no count of an earlier life of the name has passed: nothing that was made, or decided, for one of its runs is taken for that of a later one.
 func create(s *step) {
 	b := machines.Body[CreateBody](s)
 	s.NextGeneration()
+	s.Data.Enqueue = s.Entity().Version - 1
+	s.Data.Starts = s.Data.Enqueue
 	s.Label(b.Labels)
 	s.Data.Spec = b.Spec
 	if string(b.Params) == "null" {

@@ -14,12 +14,12 @@ import (
 type Data struct {
 	Spec
 
-	Enqueue   uint64    `json:"enqueue,omitempty"` // how often it was queued; rises over resets
+	Enqueue   uint64    `json:"enqueue,omitempty"` // rises by one each time it is queued, over resets, and never repeats in a later life of the name
 	Queued    time.Time `json:"queuedAt,omitzero"` // when that was last; a retry keeps it
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	Attempt   int       `json:"attempt,omitempty"`   // of this enqueuing: that runs, or was the last; a queued one waits for the next
 	AttemptID string    `json:"attemptId,omitempty"` // of the attempt that runs
-	Starts    uint64    `json:"starts,omitempty"`    // attempts of all enqueuings, also those that asked to wait, and each snooze of a queued one
+	Starts    uint64    `json:"starts,omitempty"`    // rises by one with each attempt of all enqueuings, also those that asked to wait, and each snooze of a queued one; never repeats, likewise
 	Batch     string    `json:"batch,omitempty"`     // of the run of several that it was queued with
 	StopBatch bool      `json:"stopBatch,omitempty"` // what is still queued of its batch is canceled when it fails
 

@@ -17,7 +17,7 @@ type Run struct {
 	Params     json.RawMessage `json:"params,omitempty"` // an object, as it was given
 	Repository Repository      `json:"repository,omitzero"`
 	Pool       string          `json:"pool,omitempty"`     // empty is that of the nodes
-	Enqueue    uint64          `json:"enqueue"`            // which enqueuing it belongs to, from 1
+	Enqueue    uint64          `json:"enqueue"`            // which enqueuing it belongs to; no other one of the name has the number, whether it was deleted meanwhile or not
 	Attempt    int             `json:"attempt"`            // of that enqueuing, from 1
 	Attempts   int             `json:"attempts"`           // that there are at most
 	Timeout    time.Duration   `json:"timeout"`            // nanoseconds; of this attempt
