@@ -318,8 +318,11 @@ func (p *Provider) lookAtService(ctx context.Context, e *machines.Entity, d *mac
 		return p.unread(d, err)
 	}
 	now := p.now()
+	over := c == nil && d.Certificate == nil || c != nil && !now.Before(c.NotAfter) || c == nil && !now.Before(d.Certificate.NotAfter)
 	switch {
-	case c == nil && d.Certificate == nil, c != nil && !now.Before(c.NotAfter), c == nil && !now.Before(d.Certificate.NotAfter):
+	case over && trouble == "": // its renewal has begun: after a stop of days that is seen first
+		return machines.Finding{}, nil
+	case over:
 		return machines.Finding{Input: machine.ReportLapsed, Data: machine.Trouble{Message: trouble}}, nil
 	case c != nil && (d.Certificate == nil || *c != *d.Certificate):
 		return machines.Finding{Input: machine.ReportRenewed, Data: *c}, nil

@@ -336,6 +336,9 @@ func TestCertificatesAreLookedAt(t *testing.T) {
 	require.Equal(t, machine.ReportUnrenewed, w.look(machine.Active, now, machine.Data{Certificate: &c}).Input)
 	require.Empty(t, w.look(machine.Active, now, machine.Data{Certificate: &c, Problem: "no answer"}).Input, "known")
 	w.now = now.Add(90 * time.Minute)
+	w.ca.trouble = ""
+	require.Empty(t, w.look(machine.Active, now, machine.Data{Certificate: &c, Problem: "no answer"}), "its renewal has just begun, as after a stop of days")
+	w.ca.trouble = "no answer"
 	f := w.look(machine.Active, now, machine.Data{Certificate: &c, Problem: "no answer"})
 	require.Equal(t, machine.ReportLapsed, f.Input)
 	require.Equal(t, machine.Trouble{Message: "no answer"}, f.Data)
