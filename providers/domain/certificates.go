@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/caddyserver/certmagic"
@@ -35,8 +34,10 @@ type CertificateOptions struct {
 	TLSPort   int            // and to port 443
 	// Serves reports whether a name may have a certificate loaded by the first connection to it.
 	Serves func(host string) bool
-	Log    *slog.Logger
-	DNS    *Updates // for names that are proven by DNS-01; nil proves none so
+	// Leads is why a certificate authority would not find this server under a name, empty if it would; nil is not asked. See [Records.Leads].
+	Leads func(ctx context.Context, host string) (problem string, err error)
+	Log   *slog.Logger
+	DNS   *Updates // for names that are proven by DNS-01; nil proves none so
 }
 
 // Updates are signed changes of a name server's zones (RFC 2136).
@@ -63,15 +64,13 @@ type Certificates struct {
 	storage          certmagic.Storage
 	updates          *Updates
 	log              *slog.Logger
-
-	mu       sync.Mutex
-	renewing map[string]bool
-	trouble  map[string]string // of the last renewal, by name
+	leads            func(ctx context.Context, host string) (string, error)
+	renewals         renewals
 }
 
 // NewCertificates starts them; Stop ends what they run in the background.
 func NewCertificates(o CertificateOptions) *Certificates {
-	c := &Certificates{storage: o.Storage, updates: o.DNS, log: o.Log, renewing: map[string]bool{}, trouble: map[string]string{}}
+	c := &Certificates{storage: o.Storage, updates: o.DNS, log: o.Log, leads: o.Leads}
 	quiet := zap.NewNop() // what matters of it is an error here, or a state
 	c.cache = certmagic.NewCache(certmagic.CacheOptions{GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) { return c.serving, nil }, Logger: quiet, Capacity: 10_000})
 	base := certmagic.Config{Storage: o.Storage, Logger: quiet, DisableARI: true, OCSP: certmagic.OCSPConfig{DisableStapling: true}}
@@ -130,31 +129,51 @@ func (c *Certificates) Challenges(next http.Handler) http.Handler {
 	return c.issuer.HTTPChallengeHandler(next)
 }
 
-// Obtain returns when there is a certificate that is not due for renewal. What was issued already is not issued again.
+// Obtain returns when there is a certificate that is not due for renewal. What was issued already is not issued again, and none is ordered for a name that
+// leads elsewhere: that order would fail, and count.
 func (c *Certificates) Obtain(ctx context.Context, host string) (machine.Certificate, error) {
+	leaf, err := c.leaf(ctx, host)
+	if err != nil {
+		return machine.Certificate{}, err
+	}
+	if leaf == nil || !time.Now().Before(dueAt(leaf)) || !c.whole(ctx, host) {
+		if leaf, err = c.order(ctx, host); err != nil {
+			return machine.Certificate{}, err
+		}
+	}
+	c.renewals.succeeded(host, leaf.NotAfter.Sub(leaf.NotBefore), time.Now())
+	return about(leaf), nil
+}
+
+// order has a certificate issued, unless another node has one just then.
+func (c *Certificates) order(ctx context.Context, host string) (*x509.Certificate, error) {
 	by := c.managed
 	if c.updates.has(host) {
 		by = c.updated
+	} else if c.leads != nil { // who proves it by DNS-01 is not looked for
+		problem, err := c.leads(ctx, host)
+		if err != nil {
+			return nil, err
+		}
+		if problem != "" {
+			return nil, providers.Errorf(providers.Unavailable, "no certificate for %s is ordered: %s", host, problem)
+		}
 	}
 	err := by.ObtainCertSync(ctx, host)
 	if err == nil {
 		err = by.RenewCertSync(ctx, host, false)
 	}
 	if err != nil {
-		return machine.Certificate{}, refusal(host, err)
+		return nil, refusal(host, err)
 	}
 	leaf, err := c.leaf(ctx, host)
-	if err != nil {
-		return machine.Certificate{}, err
+	if err == nil && leaf == nil {
+		err = providers.Errorf(providers.Internal, "the certificate of %s was issued, and is not stored", host)
 	}
-	if leaf == nil {
-		return machine.Certificate{}, providers.Errorf(providers.Internal, "the certificate of %s was issued, and is not stored", host)
-	}
-	c.told(host, "")
-	return about(leaf), nil
+	return leaf, err
 }
 
-// Current is the certificate that is stored. Where its renewal is due, one is begun, if none is under way.
+// Current is the certificate that is stored. Where its renewal is due, one is begun, if none is under way and the last one was long enough ago.
 func (c *Certificates) Current(ctx context.Context, host string) (*machine.Certificate, time.Time, string, error) {
 	leaf, err := c.leaf(ctx, host)
 	if err != nil {
@@ -164,55 +183,30 @@ func (c *Certificates) Current(ctx context.Context, host string) (*machine.Certi
 	var have *machine.Certificate
 	if leaf != nil {
 		known := about(leaf)
-		have, due = &known, renewal(leaf)
+		have, due = &known, dueAt(leaf)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !time.Now().Before(due) && !c.renewing[host] {
-		c.renewing[host] = true
+	if now := time.Now(); !now.Before(due) && c.renewals.begin(host, now) {
 		go c.renew(host)
 	}
-	return have, due, c.trouble[host], nil
+	return have, due, c.renewals.trouble(host), nil
 }
 
-// renewal is when a certificate is to be renewed: when a third of its life is left, as certmagic has it.
-func renewal(leaf *x509.Certificate) time.Time {
+// dueAt is when a certificate is to be renewed: when a third of its life is left, as certmagic has it.
+func dueAt(leaf *x509.Certificate) time.Time {
 	life := leaf.NotAfter.Sub(leaf.NotBefore)
 	return leaf.NotAfter.Add(-time.Duration(float64(life) * certmagic.DefaultRenewalWindowRatio))
 }
 
-// renewWithin bounds one renewal, and with it how often a certificate authority is asked that does not answer.
+// renewWithin bounds one renewal: a certificate authority that does not answer.
 const renewWithin = 10 * time.Minute
 
 func (c *Certificates) renew(host string) {
 	ctx, cancel := context.WithTimeout(context.Background(), renewWithin)
 	defer cancel()
-	_, err := c.Obtain(ctx, host)
-	if err != nil {
+	if _, err := c.Obtain(ctx, host); err != nil {
 		c.log.Warn("a certificate is not renewed yet", "host", host, "error", err)
-		c.told(host, err.Error())
+		c.renewals.failed(host, err.Error(), providers.Failure(err).RetryAfter, time.Now())
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil {
-		delete(c.renewing, host)
-		return
-	}
-	wait := renewWithin
-	if f := providers.Failure(err); f.RetryAfter > wait {
-		wait = f.RetryAfter
-	}
-	time.AfterFunc(wait, func() { c.mu.Lock(); defer c.mu.Unlock(); delete(c.renewing, host) })
-}
-
-func (c *Certificates) told(host, trouble string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if trouble == "" {
-		delete(c.trouble, host)
-		return
-	}
-	c.trouble[host] = trouble
 }
 
 // Forget removes the certificate of a name, and its key.
@@ -230,12 +224,18 @@ func (c *Certificates) Forget(ctx context.Context, host string) error {
 // Drop takes a name out of the memory of this node.
 func (c *Certificates) Drop(host string) {
 	c.cache.RemoveManaged([]certmagic.SubjectIssuer{{Subject: host}})
-	c.told(host, "")
+	c.renewals.forget(host)
 }
 
 // Sweep removes certificates that ended a week ago, of names that nobody has renewed.
 func (c *Certificates) Sweep(ctx context.Context) error {
 	return certmagic.CleanStorage(ctx, c.storage, certmagic.CleanStorageOptions{Logger: zap.NewNop(), OCSPStaples: true, ExpiredCerts: true, ExpiredCertGracePeriod: 7 * 24 * time.Hour})
+}
+
+// whole reports whether all is stored that serving a certificate needs besides it.
+func (c *Certificates) whole(ctx context.Context, host string) bool {
+	key := c.issuer.IssuerKey()
+	return c.storage.Exists(ctx, certmagic.StorageKeys.SitePrivateKey(key, host)) && c.storage.Exists(ctx, certmagic.StorageKeys.SiteMeta(key, host))
 }
 
 // leaf is the stored certificate, or nil.

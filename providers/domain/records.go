@@ -83,6 +83,17 @@ func (r *Records) problem(whole context.Context, host, token string) (string, er
 	return r.leads(ctx, host)
 }
 
+// Leads is why a name does not lead to the proxy, in words that stay the same for as long as it does; empty if it does, or where no points are set. It fails only with its context.
+func (r *Records) Leads(ctx context.Context, host string) (string, error) {
+	within, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	problem, err := r.leads(within, host)
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	return problem, err
+}
+
 // leads is why a name does not lead to the proxy: every address of it has to be one of the proxy, or some requests go elsewhere.
 func (r *Records) leads(ctx context.Context, host string) (string, error) {
 	if len(r.Points) == 0 {

@@ -72,7 +72,9 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	if err := h.Register(px); err != nil {
 		return server.Work{}, err
 	}
-	certs, err := openCertificates(ctx, h, px.Serves, secure, clear)
+	points, resolvers := c.Lists()
+	records := domain.Records{Resolver: resolver(resolvers), Points: points}
+	certs, err := openCertificates(ctx, h, domain.CertificateOptions{Serves: px.Serves, Leads: records.Leads}, secure, clear)
 	if err != nil {
 		return server.Work{}, err
 	}
@@ -115,13 +117,12 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	d := &door{refuses: c.Refuses}
 	h.API(func(o *api.Options) { d.next, o.Admit = o.Admit, d.admit })
 	h.Say("Domains: the proxy is at %s. How names of tenants are bound: docs/domains.md", secure.Addr())
-	points, resolvers := c.Lists()
-	p := &domain.Provider{Records: domain.Records{Resolver: resolver(resolvers), Points: points}, Table: t, Issuer: certs, Refuses: c.Refuses}
+	p := &domain.Provider{Records: records, Table: t, Issuer: certs, Refuses: c.Refuses}
 	return server.Work{Performer: p, Looker: p}, nil
 }
 
-// openCertificates has the bucket of certificates, and what issues them.
-func openCertificates(ctx context.Context, h *server.Host, serves func(string) bool, secure, clear *listener) (*domain.Certificates, error) {
+// openCertificates has the bucket of certificates, and what issues them. It fills o in by the configuration.
+func openCertificates(ctx context.Context, h *server.Host, o domain.CertificateOptions, secure, clear *listener) (*domain.Certificates, error) {
 	c := h.Config.Domains
 	keys, err := keyset.Open("domains.keys", c.Keys, h.Config.Mode == config.Dev)
 	if err != nil {
@@ -136,9 +137,7 @@ func openCertificates(ctx context.Context, h *server.Host, serves func(string) b
 	if err := sameKeys(ctx, storage, c.Keys, bucket); err != nil {
 		return nil, err
 	}
-	o := domain.CertificateOptions{
-		Storage: storage, Directory: c.ACME, Email: c.Email, TLSPort: secure.port, Serves: serves, Log: h.Log,
-	}
+	o.Storage, o.Directory, o.Email, o.TLSPort, o.Log = storage, c.ACME, c.Email, secure.port, h.Log
 	if clear != nil {
 		o.HTTPPort = clear.port
 	}
