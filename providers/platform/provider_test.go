@@ -176,6 +176,13 @@ func TestAnUndoGoesOnAfterAFailureAndStopsWhereItSaysSo(t *testing.T) {
 	for _, a := range r.Actions {
 		require.Equal(t, a.Action != "delete_database", a.Done, "%+v", a)
 	}
+	b.Actions = append([]session.Action{{Name: "lift_fence", Kind: database.KindFence}, {Name: "remove_route", Kind: machine.KindRoute}}, b.Actions[len(b.Actions)-3:]...)
+	w.workers.fails = "lift_fence"
+	r = w.perform("own", "undo", 2, b).Data.(session.Results)
+	require.Equal(t, []string{"lift_fence", "lift_fence+delete_database"}, w.workers.asked[len(w.workers.asked)-2:], "they do not give the tenant free while its fence stands")
+	require.False(t, r.Actions[0].Done)
+	require.True(t, r.Actions[2].Done, "%+v", r.Actions)
+	b.Actions = machine.Undo(ledger())
 	w.workers.fails = "restore_tenant_runtime"
 	r = w.perform("own", "undo", 3, b).Data.(session.Results)
 	require.False(t, r.Actions[0].Done)

@@ -29,25 +29,34 @@ func (j *job) undo(ctx context.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out session.Results
+	actions := j.body.Actions
+	results := make([]session.ActionResult, len(actions))
+	var open []int // of the databases, and not done
 	stopped := false
-	for rest := j.body.Actions; len(rest) > 0; {
-		n := 1 // the workers of databases get those together that follow each other
-		if own(rest[0]) == nil {
-			for n < len(rest) && own(rest[n]) == nil {
-				n++
+	for i := 0; i < len(actions); {
+		batch, next := []int{i}, i+1
+		if own(actions[i]) == nil {
+			for ; next < len(actions) && own(actions[next]) == nil; next++ {
+				batch = append(batch, next)
 			}
+			// When everything that they are given is done, their workers give the tenant free. So what is not is given to them again.
+			batch, open = append(open, batch...), nil
 		}
-		results, err := j.some(ctx, rest[:n], anothers, stopped)
-		if err != nil {
+		if err := j.some(ctx, batch, results, anothers, stopped); err != nil {
 			return nil, err
 		}
-		for i, r := range results {
-			stopped = stopped || !r.Done && rest[i].Stop
+		for _, k := range batch {
+			if results[k].Done {
+				continue
+			}
+			stopped = stopped || actions[k].Stop
+			if own(actions[k]) == nil {
+				open = append(open, k)
+			}
 		}
-		out.Actions, rest = append(out.Actions, results...), rest[n:]
+		i = next
 	}
-	return out, nil
+	return session.Results{Actions: results}, nil
 }
 
 func own(a session.Action) func(*job, context.Context, string) error {
@@ -55,17 +64,17 @@ func own(a session.Action) func(*job, context.Context, string) error {
 	return undoing[name]
 }
 
-// some performs actions that are all for the workers of databases, or one that is not.
-func (j *job) some(ctx context.Context, actions []session.Action, anothers, stopped bool) ([]session.ActionResult, error) {
-	a, do := actions[0], own(actions[0])
+// some performs a batch of actions: those for the workers of databases, or one that is not. It fails only when nothing more is to be done.
+func (j *job) some(ctx context.Context, batch []int, results []session.ActionResult, anothers, stopped bool) error {
+	a := j.body.Actions[batch[0]]
+	do := own(a)
 	var err error
 	switch {
 	case stopped:
 		err = providers.Errorf(providers.Invalid, "not tried: an action before it failed")
 	case do == nil:
-		var results []session.ActionResult
-		if results, err = j.databases(ctx, actions); err == nil {
-			return results, nil
+		if err = j.databases(ctx, batch, results); err == nil {
+			return nil
 		}
 	case anothers && slices.Contains(bySlug, a.Kind):
 	default:
@@ -73,22 +82,25 @@ func (j *job) some(ctx context.Context, actions []session.Action, anothers, stop
 		err = do(j, ctx, argument)
 	}
 	if ctx.Err() != nil {
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 	if err != nil && failure(err).Fence > 0 { // somebody newer is at it
-		return nil, err
+		return err
 	}
-	results := make([]session.ActionResult, len(actions))
-	for i, a := range actions {
-		if results[i] = (session.ActionResult{Action: a.Name, Done: err == nil}); err != nil {
-			results[i].Error = failure(err).Message
+	for _, k := range batch {
+		if results[k] = (session.ActionResult{Action: j.body.Actions[k].Name, Done: err == nil}); err != nil {
+			results[k].Error = failure(err).Message
 		}
 	}
-	return results, nil
+	return nil
 }
 
-// databases has actions performed by the workers of databases, by a task that has these alone.
-func (j *job) databases(ctx context.Context, actions []session.Action) ([]session.ActionResult, error) {
+// databases has a batch of actions performed by the workers of databases, by a task that has these alone.
+func (j *job) databases(ctx context.Context, batch []int, results []session.ActionResult) error {
+	actions := make([]session.Action, len(batch))
+	for i, k := range batch {
+		actions[i] = j.body.Actions[k]
+	}
 	var data map[string]json.RawMessage
 	err := json.Unmarshal(j.task.Data, &data)
 	if err == nil {
@@ -99,20 +111,23 @@ func (j *job) databases(ctx context.Context, actions []session.Action) ([]sessio
 		t.Data, err = json.Marshal(data)
 	}
 	if err != nil {
-		return nil, providers.Errorf(providers.Internal, "cannot write the task of the databases: %v", err)
+		return providers.Errorf(providers.Internal, "cannot write the task of the databases: %v", err)
 	}
 	r := j.Databases.Perform(ctx, t)
 	if r.Failure != nil {
-		return nil, &failed{*r.Failure}
+		return &failed{*r.Failure}
 	}
 	var out database.Undone
 	if err := into(r.Data, &out); err != nil {
-		return nil, err
+		return err
 	}
 	if len(out.Actions) != len(actions) {
-		return nil, providers.Errorf(providers.Internal, "of %d actions the workers of databases report %d", len(actions), len(out.Actions))
+		return providers.Errorf(providers.Internal, "of %d actions the workers of databases report %d", len(actions), len(out.Actions))
 	}
-	return out.Actions, nil
+	for i, k := range batch {
+		results[k] = out.Actions[i]
+	}
+	return nil
 }
 
 func (j *job) unbind(ctx context.Context, _ string) error {
