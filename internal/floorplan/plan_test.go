@@ -98,7 +98,7 @@ var plan = []room{
 	// Instances of tenants: storage knows JetStream, and nothing of the machine.
 	{path: "providers/platform", ours: []string{
 		"machines", "machines/database", "machines/domain", "machines/platform", "machines/session", "providers", "providers/domain", "providers/platform/process", "providers/platform/storage",
-	}, tests: []string{"providers/domain/proxy", "providers/process/builtin", "streams/embedded", "streams/streamstest"}},
+	}, tests: []string{"internal/postgres", "providers/database/...", "providers/domain/proxy", "providers/process/builtin", "streams/embedded", "streams/streamstest"}},
 	{path: "providers/platform/process", ours: []string{"internal/ownfile", "machines", "machines/service", "providers", "providers/process", "providers/process/builtin"}},
 	{path: "providers/platform/storage", ours: []string{"providers"}, outside: []string{natsgo}, tests: []string{"providers/platform/storage/storagetest", "streams/embedded", "streams/streamstest"}},
 	{path: "providers/platform/storage/storagetest", ours: []string{"providers", "providers/platform/storage"}, outside: []string{testify}},

@@ -23,11 +23,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/internal/postgres"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/database"
 	domains "github.com/bcc94042/instar/machines/domain"
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/machines/session"
+	"github.com/bcc94042/instar/providers/database/databasetest"
 	"github.com/bcc94042/instar/providers/domain"
 	"github.com/bcc94042/instar/providers/domain/proxy"
 	"github.com/bcc94042/instar/providers/platform"
@@ -46,8 +48,11 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "application" {
 		os.Exit(application(os.Args[2]))
 	}
-	os.Exit(m.Run())
+	os.Exit(second.Around(first.Around(m)).Run())
 }
+
+// Postgres of the two tests that need a real one: both have the same tenant.
+var first, second = postgres.Suite{Config: databasetest.Config}, postgres.Suite{Config: databasetest.Config}
 
 // application answers with its version and its tenant, on the socket that it was handed.
 func application(version string) int {
