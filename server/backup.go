@@ -48,6 +48,10 @@ func (a *app) store(nc *nats.Conn, js jetstream.JetStream) *backup.Store {
 		for _, class := range streams.Classes {
 			store.Others = append(store.Others, store.Plan.Names.AuditStream(class))
 		}
+		// With the first, applications know where tenants are before the shared database is asked, and another keyset is noticed.
+		for _, b := range []string{"tenant_runtime", "tenant_resolvers"} {
+			store.Others = append(store.Others, streams.BucketStream(store.Plan.Names.Bucket(b)))
+		}
 	}
 	if a.cfg.Domains.On() {
 		for _, b := range []string{"domain_routes", "certificates"} {

@@ -38,6 +38,17 @@ func TestARestoreTellsThatTheStoreIsFull(t *testing.T) {
 	require.Contains(t, a.whyFull(), "every server refuses all commands: the store of the streams is full")
 }
 
+// Where an account may be shared, what tenants keep beside the plan is named; elsewhere a backup has all streams.
+func TestABackupOfASharedAccountHasWhatTenantsKeep(t *testing.T) {
+	t.Parallel()
+	cfg := config.Defaults(config.Serve)
+	cfg.Data, cfg.NATS.URL, cfg.Tenants.Keys = t.TempDir(), "nats://127.0.0.1:4222", "keys.json"
+	a := newApp(cfg, Options{}, &registry.Registry{}, slog.New(slog.DiscardHandler))
+	s := a.store(nil, nil)
+	require.True(t, s.Shared)
+	require.Equal(t, []string{"AUDIT_STATE", "AUDIT_RESOURCE", "AUDIT_ERROR", "AUDIT_PROGRESS", "KV_tenant_runtime", "KV_tenant_resolvers"}, s.Others)
+}
+
 // What a restore has left, or found, is told as what has to be removed from where.
 func TestWhereARestoreHasLeftSomething(t *testing.T) {
 	t.Parallel()

@@ -1,10 +1,12 @@
 package streams
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -31,13 +33,12 @@ func BucketKey(subject string) (bucket, key string, ok bool) {
 // BucketOf is the bucket above a stream, or false when there is none.
 func BucketOf(stream string) (bucket string, ok bool) { return strings.CutPrefix(stream, bucketStream) }
 
-// EnsureBucket makes a bucket beside those of the plan where it is missing, as they are: without direct reads, which may be stale, and with lives of
-// messages. One that exists stays as it is.
-func EnsureBucket(ctx context.Context, js jetstream.JetStream, bucket, doc string, replicas int) error {
+// EnsureBucket makes a bucket beside those of the plan where it is missing, as they are, and with lives of messages; life is that of all, if not 0. One that exists stays as it is.
+func EnsureBucket(ctx context.Context, js jetstream.JetStream, bucket, doc string, life time.Duration, replicas int) error {
 	_, err := js.Stream(ctx, BucketStream(bucket))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		want := bucketConfig(bucket, doc, max(replicas, 1))
-		want.AllowMsgTTL = true
+		want.AllowMsgTTL, want.MaxAge, want.Duplicates = true, life, min(want.Duplicates, cmp.Or(life, want.Duplicates)) // no id is known for longer than its message
 		_, err = create(ctx, js, want)
 	}
 	if err != nil {

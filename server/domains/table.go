@@ -25,7 +25,7 @@ const (
 
 func makeBucket(ctx context.Context, h *server.Host, name, doc string) (string, error) {
 	bucket := h.Deps.Names.Bucket(name)
-	return bucket, streams.EnsureBucket(ctx, h.Deps.JS, bucket, doc, h.Replicas)
+	return bucket, streams.EnsureBucket(ctx, h.Deps.JS, bucket, doc, 0, h.Replicas)
 }
 
 // table is the bucket of rows, by name. Rows of names that nobody has stay: an old task must not claim them again.

@@ -15,6 +15,7 @@ import (
 	"github.com/bcc94042/instar/providers/database/pg"
 	"github.com/bcc94042/instar/providers/database/secret"
 	"github.com/bcc94042/instar/server"
+	"github.com/bcc94042/instar/streams"
 )
 
 // mirror tells applications where tenants are: it keeps a bucket of what tenant_runtime says, and waits for those who resolve tenants by it.
@@ -34,9 +35,13 @@ func newMirror(ctx context.Context, h *server.Host) (*mirror, error) {
 		{&m.routes, tenantdb.RoutesBucket, "Where the data of each tenant is, as the shared database says", 0},
 		{&m.seen, tenantdb.SeenBucket, "Which epoch of a tenant a resolver has seen", tenantdb.SeenLife},
 	} {
-		kv, err := h.Deps.JS.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: h.Deps.Names.Bucket(b.name), Description: b.doc, History: 1, TTL: b.life, Replicas: max(h.Replicas, 1)})
+		name := h.Deps.Names.Bucket(b.name)
+		if err := streams.EnsureBucket(ctx, h.Deps.JS, name, b.doc, b.life, h.Replicas); err != nil {
+			return nil, err
+		}
+		kv, err := h.Deps.JS.KeyValue(ctx, name)
 		if err != nil {
-			return nil, fmt.Errorf("cannot make the bucket %s: %w", b.name, err)
+			return nil, fmt.Errorf("cannot open the bucket %s: %w", name, err)
 		}
 		*b.to = kv
 	}

@@ -22,14 +22,20 @@ import (
 	"github.com/bcc94042/instar/providers/database/secret"
 )
 
-// application connects as an application does that resolves tenants.
-func (w *world) application() *tenantdb.DB {
+func (w *world) jetStream() jetstream.JetStream {
 	w.t.Helper()
 	nc, err := nats.Connect("nats://" + w.cfg.NATS.Listen)
 	require.NoError(w.t, err)
 	w.t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
 	require.NoError(w.t, err)
+	return js
+}
+
+// application connects as an application does that resolves tenants.
+func (w *world) application() *tenantdb.DB {
+	w.t.Helper()
+	js := w.jetStream()
 	raw, err := os.ReadFile(w.cfg.Tenants.Keys)
 	require.NoError(w.t, err)
 	keys, err := secret.Open(raw)

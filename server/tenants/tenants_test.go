@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/client/tenantdb"
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database/databasetest"
 	"github.com/bcc94042/instar/providers/database/pg"
@@ -21,6 +23,13 @@ func TestATenantIsMovedOverHTTP(t *testing.T) {
 	w := setup(t, 30, "acme", "other")
 	before := databasetest.Everything(t, w.source)
 	w.start()
+	js := w.jetStream()
+	for bucket, life := range map[string]time.Duration{tenantdb.RoutesBucket: 0, tenantdb.SeenBucket: tenantdb.SeenLife} {
+		s, err := js.Stream(t.Context(), "KV_"+bucket)
+		require.NoError(t, err)
+		require.Equal(t, life, s.CachedInfo().Config.MaxAge)
+		require.False(t, s.CachedInfo().Config.AllowDirect, "%s is read from its leader", bucket)
+	}
 	status, v := w.do("POST", path("acme", "far")+"/request", `{"enterpriseId":"acme","region":"mars"}`)
 	require.Equal(t, http.StatusUnprocessableEntity, status, "%v", v)
 	require.Contains(t, v["detail"], "takes the region mars")
