@@ -68,7 +68,13 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	if reach.Only == nil && h.Config.Mode != config.Dev { // what listens there for this host alone is nobody's application
 		reach.Deny = append(reach.Deny, netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"))
 	}
-	px := proxy.New(proxy.Options{Log: h.Log, Dial: reach.Dialer().DialContext, AnswerWithin: answerWithin})
+	held, err := newPools()
+	if err != nil {
+		return server.Work{}, err
+	}
+	dialer := reach.Dialer()
+	dialer.KeepAlive = 0 // a target that is gone without a word must not hold a request for ever
+	px := proxy.New(proxy.Options{Log: h.Log, Dial: dialer.DialContext, AnswerWithin: answerWithin, Admit: held.admit})
 	if err := h.Register(px); err != nil {
 		return server.Work{}, err
 	}
@@ -86,15 +92,11 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	})
 	front := px.Server()
 	front.TLSConfig = certs.TLS()
-	connections, err := pool()
-	if err != nil {
-		return server.Work{}, err
-	}
-	serve(ctx, h, limits.Listen(secure, connections, nil), t.synced, "the proxy for domains", front)
+	serve(ctx, h, limits.Listen(secure, held.secure, nil), t.synced, "the proxy for domains", front)
 	if clear != nil {
 		challenges := px.Server()
 		challenges.Handler = certs.Challenges(toHTTPS(px.Serves))
-		serve(ctx, h, limits.Listen(clear, connections, nil), t.synced, "the listener for challenges", challenges)
+		serve(ctx, h, limits.Listen(clear, held.clear, nil), t.synced, "the listener for challenges", challenges)
 	}
 	h.Role(ctx, Role, func(ctx context.Context) error {
 		for ctx.Err() == nil {
@@ -115,7 +117,9 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 		}
 	})
 	d := &door{refuses: c.Refuses}
-	h.API(func(o *api.Options) { d.next, o.Admit = o.Admit, d.admit })
+	h.API(func(o *api.Options) {
+		d.next, o.Admit, o.Pools = o.Admit, d.admit, append(o.Pools, held.secure, held.clear, held.requests, held.site)
+	})
 	h.Say("Domains: the proxy is at %s. How names of tenants are bound: docs/domains.md", secure.Addr())
 	p := &domain.Provider{Records: records, Table: t, Issuer: certs, Refuses: c.Refuses}
 	return server.Work{Performer: p, Looker: p}, nil

@@ -34,14 +34,39 @@ func listen(h *server.Host, addr string) (*listener, error) {
 	return &listener{l, port}, nil
 }
 
-// pool bounds the connections of both listeners, of one address and in all: each may need another one to a target, and the API and the streams need files as well.
-func pool() (*limits.Pool, error) {
+// pools bound what clients take of this server: each may need a connection to a target, and the API and the streams need files as well.
+type pools struct {
+	secure, clear  *limits.Pool // connections, of one address and in all
+	requests, site *limits.Pool // requests that have not ended, of one address and in all, and of one domain
+}
+
+func newPools() (*pools, error) {
 	files, err := server.OpenFiles()
 	if err != nil {
 		return nil, fmt.Errorf("cannot see how many files may be open: %w", err)
 	}
 	all := int(min(files/16, 1<<16))
-	return limits.NewPool("connections of the proxy", limits.Bound{All: all, Each: max(all/8, 16)}), nil
+	bound := func(all int) limits.Bound { return limits.Bound{All: all, Each: max(all/8, 16)} }
+	return &pools{
+		secure:   limits.NewPool("proxy-connections", bound(all)),
+		clear:    limits.NewPool("proxy-challenges", bound(max(all/8, 16))),
+		requests: limits.NewPool("proxy-requests", limits.Bound{All: 2 * all, Each: max(all/4, 64)}),
+		site:     limits.NewPool("proxy-site-requests", limits.Bound{Each: all}),
+	}, nil
+}
+
+// admit takes a place for a request. A domain has half of them at most: what one application does not answer leaves room for the others.
+func (p *pools) admit(address, host string) (leave func(), err error) {
+	client, err := p.requests.Take(limits.Client(address))
+	if err != nil {
+		return nil, err
+	}
+	site, err := p.site.Take(host)
+	if err != nil {
+		client()
+		return nil, err
+	}
+	return func() { site(); client() }, nil
 }
 
 // serve serves from when the routes are known until the server stops. Its requests end then, or after the time to drain.

@@ -21,6 +21,9 @@ func (e *exchange) failed(w http.ResponseWriter, r *http.Request, err error) {
 		e.status = http.StatusServiceUnavailable
 		w.Header().Set("Retry-After", "1")
 		answer(w, e.status, "No server of this application is healthy at the moment. Try again in a moment.")
+	case e.client.stalled.Load():
+		e.status = http.StatusRequestTimeout
+		answer(w, e.status, "The body of the request stood still for too long.")
 	case r.Context().Err() != nil && errors.Is(r.Context().Err(), context.Canceled):
 		e.status = gone
 		return

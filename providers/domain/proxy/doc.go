@@ -8,8 +8,9 @@
 //   - A host that is not in the table is 404, a host without a healthy backend 503, each as problem+json.
 //   - What the client says about who it is (Forwarded, X-Forwarded-…, X-Real-Ip) does not reach a backend: it is set anew.
 //   - Bodies, trailers, events and upgraded connections (WebSocket) are passed on as they come; a client that goes away ends its request.
+//   - A client whose body stands still for [Options.Stalls] while it is awaited, or that takes nothing of an answer for so long, is cut off. Silence of a backend is not: events may be rare.
 //   - Upgraded connections end when their backend has been drained for [Options.Drain], and when Run ends.
 //
 // The way of a request: serve.go (ServeHTTP finds its site, RoundTrip sends it), site.go (which backend), backend.go (what it stands at), back through serve.go
-// or answers.go. health.go has the checks, metrics.go what is counted.
+// or answers.go. health.go has the checks, client.go how long a client may keep still, metrics.go what is counted.
 package proxy

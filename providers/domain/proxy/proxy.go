@@ -46,6 +46,10 @@ type Options struct {
 	IdleFor      time.Duration // how long; 0 is 90 s
 	Drain        time.Duration // how long upgraded connections of a drained backend may go on; 0 is 30 s
 
+	// Admit is asked before a request of a client's address is sent on to a host of the table: with an error it is answered with 503. leave is called when it, or what it was upgraded to, has ended. Nil admits all.
+	Admit  func(address, host string) (leave func(), err error)
+	Stalls time.Duration // how long a body may stand still while it is awaited of a client, or sent to one; 0 is 60 s
+
 	// Of [Proxy.Server].
 	MaxHeader    int           // bytes of a request's header; 0 is 64 KiB
 	HeaderWithin time.Duration // to read it; 0 is 10 s
@@ -78,6 +82,10 @@ func (o Options) filled() Options {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.DialWithin, o.IdleFor, o.Drain = cmp.Or(o.DialWithin, 2*time.Second), cmp.Or(o.IdleFor, 90*time.Second), cmp.Or(o.Drain, 30*time.Second)
 	o.Idle, o.MaxHeader, o.HeaderWithin = cmp.Or(o.Idle, 128), cmp.Or(o.MaxHeader, 64<<10), cmp.Or(o.HeaderWithin, 10*time.Second)
+	o.Stalls = cmp.Or(o.Stalls, time.Minute)
+	if o.Admit == nil {
+		o.Admit = func(string, string) (func(), error) { return func() {}, nil }
+	}
 	if o.Dial == nil {
 		o.Dial = new(net.Dialer).DialContext
 	}
@@ -111,10 +119,14 @@ func (p *Proxy) dial(ctx context.Context, network, address string) (net.Conn, er
 	return c, nil
 }
 
-// Server is one for the proxy with its limits. Bodies have none: they may be large, and take long.
+// streams is how many requests one connection of HTTP/2 may have at a time: a browser asks for no more of one page.
+const streams = 32
+
+// Server is one for the proxy with its limits. Bodies may be large, and take long, but not stand still for longer than Options.Stalls.
 func (p *Proxy) Server() *http.Server {
 	return &http.Server{
 		Handler: p, MaxHeaderBytes: p.options.MaxHeader, ReadHeaderTimeout: p.options.HeaderWithin, IdleTimeout: 2 * time.Minute, ErrorLog: p.errors,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: streams},
 	}
 }
 

@@ -18,11 +18,14 @@ type exchange struct {
 	cancel  context.CancelFunc // of a request that may be upgraded, else nil
 	backend *backend           // that has it, nil is none
 	status  int
+	client  *client
 }
 
 // ServeHTTP sends a request to a backend of its host, and its answer back.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s := p.site(r.Host)
+	s, c := p.site(r.Host), newClient(w, r, p.options.Stalls)
+	defer c.end()
+	w = c
 	switch {
 	case s == nil:
 		p.unknown.add(http.StatusNotFound)
@@ -33,10 +36,19 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusMethodNotAllowed, "Tunnels to elsewhere are not opened.")
 		return
 	}
+	leave, err := p.options.Admit(r.RemoteAddr, s.host)
+	if err != nil {
+		p.log.Debug("a request is refused", "host", s.host, "client", r.RemoteAddr, "error", err)
+		s.counts.add(http.StatusServiceUnavailable)
+		w.Header().Set("Retry-After", "1")
+		answer(w, http.StatusServiceUnavailable, "There are too many requests at the moment. Try again in a moment.")
+		return
+	}
+	defer leave()
 	if r.ProtoMajor == 1 && r.ContentLength != 0 { // an application may begin to answer before it has read everything
 		_ = http.NewResponseController(w).EnableFullDuplex() // else it goes on as the server can
 	}
-	e := &exchange{proxy: p, site: s}
+	e := &exchange{proxy: p, site: s, client: c}
 	if r.Header["Upgrade"] != nil {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
