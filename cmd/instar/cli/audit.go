@@ -33,8 +33,12 @@ func auditCommand(p *command.Program) *cobra.Command {
 	})
 	fs := g.Flags()
 	for _, f := range [][2]string{
-		{"tenant", "only of this tenant"}, {"actor", "only of this actor, by its id or type (user, system, scheduler)"}, {"resource", "only about this resource, by its type or id"},
-		{"class", "only of this class (" + strings.Join(streams.Classes, ", ") + ")"}, {"since", "only what has happened then or later (RFC 3339)"}, {"until", "only what has happened before"},
+		{"tenant", "only of this tenant"},
+		{"actor", "only of this actor, by its id or type (user, system, scheduler)"},
+		{"resource", "only about this resource, by its type or id"},
+		{"class", "only of this class (" + strings.Join(streams.Classes, ", ") + ")"},
+		{"since", "only what has happened then or later (RFC 3339)"},
+		{"until", "only what has happened before"},
 	} {
 		fs.String(f[0], "", f[1])
 	}
