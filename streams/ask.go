@@ -216,8 +216,7 @@ func (q *questions) ask(ctx context.Context, nc *nats.Conn, m *nats.Msg) (*nats.
 		error
 	}
 	replies := make(chan reply, messageWithin/askSlowest+3) // of all that can be put in that time
-	wait := askEvery
-	due := time.NewTimer(wait)
+	wait, due := askEvery, time.NewTimer(askEvery)
 	defer due.Stop()
 	for {
 		put := time.Now()
