@@ -204,9 +204,8 @@ func requestBy(ctx context.Context, by func(context.Context, *nats.Msg) (*nats.M
 	return nil
 }
 
-// A question that was not answered is put again after askEvery, then after twice as long each time, and at last every askSlowest, since a leader that has died does not answer, nor does
-// its successor answer what was asked before: askSlowest is what a read may come too late after an election. But a leader that has answered anything since it was put is only slow, and
-// has to handle each copy, also those of questions that it has answered: it is left alone for slowWithin. Its first answer is taken.
+// A question without an answer is put again after askEvery, then after twice as long each time, at last every askSlowest: a leader that has died does not answer, nor does its successor
+// what was asked before. But one that has answered anything since it was put is only slow, and has to handle each copy: it is left alone for slowWithin. Its first answer is taken.
 const askEvery, askSlowest, slowWithin = 250 * time.Millisecond, time.Second, 3 * time.Second
 
 // ask puts a question that changes nothing, and puts it again until a leader answers or ctx ends.
