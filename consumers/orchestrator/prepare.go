@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/bcc94042/instar/kv"
@@ -116,9 +115,16 @@ func (e *emptying) changed(id string, gone bool) {
 
 // empty cancels and deletes the tasks of a repository that is deleted, each once until it changes, and so many at a time as are answered soon. It returns when to look again.
 func (l *loop) empty(name string, r *repo, now time.Time) time.Time {
+	var again []string // commands of which were lost, or refused: behind those that are still to be told
+	for id, at := range r.sent {
+		if now.Sub(at) >= deleteAgain {
+			delete(r.sent, id)
+			again = append(again, id)
+		}
+	}
+	r.left = append(again, r.left...) // the last is the next
 	if len(r.left) == 0 && now.Sub(r.listed) >= askAgain {
 		r.left, r.listed = l.tally.Tasks(name), now
-		maps.DeleteFunc(r.sent, func(_ string, at time.Time) bool { return now.Sub(at) >= deleteAgain })
 	}
 	for len(r.left) > 0 && len(r.sent) < mostDeleted {
 		id := r.left[len(r.left)-1]
