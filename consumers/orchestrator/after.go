@@ -63,20 +63,25 @@ func (l *loop) depend(repo string, item *index.Item, b *task.Brief, gone bool) {
 	}
 }
 
-// settle ends a queued task that runs after one which has ended without success, and queues one again that was ended so when the other one is.
+// settle ends a queued task that runs after one which has ended without success, or is deleted, and queues one again that was ended so when the other one is.
 func (l *loop) settle(key string) {
 	item, _ := l.Tasks.Get(key)
 	b, _ := item.Value.(*task.Brief)
 	if b == nil || item.Problem != "" || l.ledger.slots[key] != nil {
 		return
 	}
+	_, repo, _ := split(key)
 	for _, up := range l.runs.of[key] {
 		other, ok := l.Tasks.Get(up)
-		if !ok || other.Problem != "" {
+		if other.Problem != "" {
 			continue
 		}
 		_, _, id := split(up)
+		deleted := !ok || other.State == task.Deleting || other.State == task.Deleted
 		switch ended := other.State == task.Failed || other.State == task.Canceled; {
+		case item.State == task.Queued && deleted && l.startable(repo): // else all tasks of the repository are deleted
+			l.send(publish.Command{Machine: task.Machine.Name, Key: key, Name: task.ReportBlocked, Body: report(task.Blocked{Enqueue: b.Enqueue, By: id, Canceled: true, Deleted: true})})
+			return
 		case item.State == task.Queued && ended && !l.serves(other):
 			l.send(publish.Command{Machine: task.Machine.Name, Key: key, Name: task.ReportBlocked, Body: report(task.Blocked{Enqueue: b.Enqueue, By: id, Canceled: other.State == task.Canceled})})
 			return

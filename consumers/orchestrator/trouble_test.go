@@ -287,3 +287,19 @@ func TestNoRepositoryIsLeftAnalyzingBehindAFailure(t *testing.T) {
 	w.comes(task.Machine, "b.second", task.Succeeded)
 	w.comes(repository.Machine, "b", repository.Completed)
 }
+
+// A task that is deleted ends those that run after it, too; the next one of its name brings them back.
+func TestWhatRunsAfterADeletedTaskEnds(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval)
+	w.orchestrate(w.Apart("one"))
+	w.repository("a", repository.Spec{})
+	w.applied(task.Machine, "default.a.first", "create", task.CreateBody{Spec: task.Spec{Type: "noop"}, Run: true, Order: task.Order{Delay: "1h"}})
+	w.task("a.second", task.Spec{RunAfter: []string{"first"}})
+	w.applied(task.Machine, "default.a.first", "delete", nil)
+	w.comes(task.Machine, "a.second", task.Canceled)
+	e, _ := w.Entity(task.Machine, "default.a.second")
+	require.Contains(t, e.LastError.Message, "it runs after first, which was deleted")
+	w.task("a.first", task.Spec{})
+	w.comes(task.Machine, "a.second", task.Succeeded)
+}

@@ -240,7 +240,13 @@ func cancel(s *step) {
 
 func blockFailed(s *step) { block(s, EventFailed, "has failed") }
 
-func blockCanceled(s *step) { block(s, EventCanceled, "was canceled") }
+func blockCanceled(s *step) {
+	what := "was canceled"
+	if machines.Body[Blocked](s).Deleted {
+		what = "was deleted"
+	}
+	block(s, EventCanceled, what)
+}
 
 // block ends what cannot start, because a task that it runs after has ended without success.
 func block(s *step, event, what string) {

@@ -176,6 +176,7 @@ type Blocked struct {
 	Enqueue  uint64 `json:"enqueue"`
 	By       string `json:"by"`                 // its name
 	Canceled bool   `json:"canceled,omitempty"` // else it has failed
+	Deleted  bool   `json:"deleted,omitempty"`  // together with canceled: it is not there any more
 }
 
 // Expired is the body of expired: the task has ended, and is kept no longer.
