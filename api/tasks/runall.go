@@ -97,7 +97,7 @@ func (s *Service) runAll(q *rest.Request, schema *huma.Schema) error {
 	if err != nil {
 		return err
 	}
-	out := Enqueued{Jobs: []string{}, Skipped: []Skipped{}, Batch: "run-" + strings.ToLower(rand.Text()[:12])}
+	out := Enqueued{Jobs: []string{}, Skipped: []Skipped{}, Batch: task.NewBatch(rand.Text())}
 	body, err := json.Marshal(task.RunBody{Again: b.Again, Order: task.Order{Batch: out.Batch, StopBatch: b.OnFailure == "stop"}})
 	if err != nil {
 		return err

@@ -86,7 +86,11 @@ func (l *loop) settle(key string) {
 			l.send(publish.Command{Machine: task.Machine.Name, Key: key, Name: task.ReportBlocked, Body: report(task.Blocked{Enqueue: b.Enqueue, By: id, Canceled: other.State == task.Canceled})})
 			return
 		case item.State != task.Queued && b.Blocked == id && (other.State == task.Queued || other.State == task.Running || other.State == task.Succeeded):
-			body, err := json.Marshal(task.RunBody{Order: task.Order{Batch: b.Batch, StopBatch: b.StopBatch}})
+			order := task.Order{Batch: b.Batch, StopBatch: b.StopBatch}
+			if l.stops[repo+"/"+b.Batch].key != "" { // in a batch that is stopped it would be canceled
+				order = task.Order{}
+			}
+			body, err := json.Marshal(task.RunBody{Order: order})
 			if err == nil {
 				l.send(publish.Command{Machine: task.Machine.Name, Key: key, Name: task.CommandRetry, Body: body, Reason: id + ", which it runs after, is queued again"})
 			}

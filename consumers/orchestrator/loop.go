@@ -180,6 +180,7 @@ func (o *Orchestrator) serve(ctx context.Context) error {
 			l.sweep()
 			l.idle()
 			l.resettle()
+			l.restop()
 			l.expire()
 			l.stands()
 		case <-ctx.Done():

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"context"
+	crand "crypto/rand"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/internal/wait"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/queue"
 	"github.com/bcc94042/instar/machines/repository"
@@ -175,6 +177,39 @@ func TestABatchThatIsStoppedLeavesWhatRuns(t *testing.T) {
 	close(end)
 	w.comes(task.Machine, "a.runs", task.Succeeded)
 	w.comes(task.Machine, "a.later", task.Succeeded)
+}
+
+// What run-all still queues when one of its batch has failed is stopped as well, and a stop that was lost is sent again.
+func TestABatchIsStoppedWhileItIsStillQueued(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval)
+	w.does(func(context.Context, machines.Task, task.Run) machines.Result {
+		return machines.Result{Failure: &machines.Failure{Code: "broken", Message: "for good"}}
+	})
+	w.repository("a", repository.Spec{})
+	in := task.Order{Batch: task.NewBatch(crand.Text()), StopBatch: true, Delay: "1h"}
+	w.applied(task.Machine, "default.a.lost", "create", task.CreateBody{Spec: task.Spec{Type: "noop"}, Run: true, Order: in})
+	done := make(chan struct{})
+	w.follows(w.Apart("before"), func(ctx context.Context, o *Orchestrator) {
+		defer close(done)
+		<-o.Tasks.Ready()
+		o.Deps, o.clock = o.WithDefaults(), time.Now
+		l := o.begin(ctx)
+		l.ledger = &ledger{slots: map[string]*slot{}}
+		item, err := o.Tasks.WaitFor(ctx, "default.a.lost", func(index.Item) bool { return true })
+		require.NoError(t, err)
+		l.task(item, false)
+		l.stops["default.a/"+in.Batch] = stop{"default.a.fails", item.Since.Add(-time.Second)}
+		l.restop()
+		w.comes(task.Machine, "a.lost", task.Canceled)
+	})
+	<-done
+
+	w.orchestrate(w.Apart("one"))
+	w.applied(task.Machine, "default.a.fails", "create", task.CreateBody{Spec: task.Spec{Type: "noop"}, Run: true, Order: task.Order{Batch: in.Batch, StopBatch: true}})
+	w.comes(task.Machine, "a.fails", task.Failed)
+	w.applied(task.Machine, "default.a.late", "create", task.CreateBody{Spec: task.Spec{Type: "noop"}, Run: true, Order: in})
+	w.comes(task.Machine, "a.late", task.Canceled)
 }
 
 func TestWhatIsCanceledIsDiscardedAndItsSlotIsFree(t *testing.T) {

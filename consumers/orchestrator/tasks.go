@@ -259,7 +259,8 @@ type stop struct {
 	at  time.Time
 }
 
-// batch keeps who is queued in a batch, and cancels those when a task that stops it has failed. What is queued later under the same name is another batch.
+// batch keeps who is queued in a batch, and cancels those when a task that stops it has failed. What is queued later under the same name is another batch, unless the name is
+// that of one run only.
 func (l *loop) batch(repo string, item *index.Item, b *task.Brief, gone bool) {
 	key := item.Key
 	if name := l.batchOf[key]; name != "" {
@@ -284,20 +285,36 @@ func (l *loop) batch(repo string, item *index.Item, b *task.Brief, gone bool) {
 			l.batches[name] = map[string]bool{}
 		}
 		l.batches[name][key], l.batchOf[key] = true, name
-		if failed := l.stops[name]; failed.key != "" && !b.Queued.After(failed.at) {
-			l.stop(key, failed.key)
-		}
+		l.stopOne(name, item, b)
 	case item.State == task.Failed && b.StopBatch:
 		l.stops[name], l.stopOf[key] = stop{key, item.Since}, name
-		for other := range l.batches[name] {
-			l.stop(other, key)
+		l.stopBatch(name)
+	}
+}
+
+// stopOne cancels a queued task of a batch in which another one has failed.
+func (l *loop) stopOne(batch string, item *index.Item, b *task.Brief) {
+	failed := l.stops[batch]
+	if failed.key == "" || b.Queued.After(failed.at) && !task.IsNewBatch(b.Batch) {
+		return
+	}
+	l.send(publish.Command{Machine: task.Machine.Name, Key: item.Key, Name: task.CommandCancel, Reason: fmt.Sprintf("%s of its batch has failed", failed.key)})
+}
+
+func (l *loop) stopBatch(batch string) {
+	for key := range l.batches[batch] {
+		item, _ := l.Tasks.Get(key)
+		if b, _ := item.Value.(*task.Brief); b != nil && item.State == task.Queued && l.ledger.slots[key] == nil { // one with a slot is about to run
+			l.stopOne(batch, &item, b)
 		}
 	}
 }
 
-// stop cancels a queued task of a batch in which another one has failed.
-func (l *loop) stop(key, failed string) {
-	l.send(publish.Command{Machine: task.Machine.Name, Key: key, Name: task.CommandCancel, Reason: fmt.Sprintf("%s of its batch has failed", failed)})
+// restop looks at all batches that are stopped again: a command may have been lost.
+func (l *loop) restop() {
+	for batch := range l.stops {
+		l.stopBatch(batch)
+	}
 }
 
 // send stores a command without waiting. What is lost of it is sent again by a later sweep, or by whoever loads next.

@@ -3,6 +3,7 @@ package task
 import (
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/bcc94042/instar/machines"
@@ -61,6 +62,17 @@ type Document struct {
 
 // DocumentBucket is the object store bucket of documents, before the prefix of the installation.
 const DocumentBucket = "documents"
+
+// NewBatch names a run of several tasks by a text of [crypto/rand.Text], which names no other one: what is queued under the name is of that run, whenever it is.
+func NewBatch(text string) string { return batchPrefix + strings.ToLower(text) }
+
+// IsNewBatch reports whether a name is one of [NewBatch].
+func IsNewBatch(name string) bool {
+	random, ok := strings.CutPrefix(name, batchPrefix)
+	return ok && len(random) == 26 && strings.Trim(random, "abcdefghijklmnopqrstuvwxyz234567") == ""
+}
+
+const batchPrefix = "run-"
 
 // Prefix is what the names of a task's documents begin with: those of all enqueuings.
 func Prefix(namespace, repository, id string) string {
