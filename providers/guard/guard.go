@@ -22,6 +22,8 @@ type Guard struct {
 	Only []netip.Prefix
 	// Public refuses private networks and this host, too.
 	Public bool
+	// Elsewhere refuses all addresses that this host has when a connection begins, whatever is allowed.
+	Elsewhere bool
 	// Own are the listeners of this program when a connection begins; refused on every address of this host. Nil is none.
 	Own      func() []netip.AddrPort
 	Resolver *net.Resolver // nil is that of the system
@@ -81,6 +83,9 @@ func (g *Guard) Admit(to netip.AddrPort) error {
 	}
 	for _, a := range meant(to.Addr()) {
 		refused := within(a, forbidden) || g.Public && within(a, private)
+		if g.Elsewhere && local(a) {
+			return fmt.Errorf("%s %w: it is this host", to, ErrForbidden)
+		}
 		if within(a, g.Deny) || refused && !within(a, g.Allow) {
 			return fmt.Errorf("%s %w: allow its range in the configuration if it is meant", to, ErrForbidden)
 		}

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"net"
 	"net/netip"
 	"testing"
 
@@ -37,6 +38,17 @@ func TestAdmit(t *testing.T) {
 		require.Equal(t, s.ok, err == nil, "%s %+v: %v", s.to, s.guard, err)
 		if !s.ok {
 			require.ErrorIs(t, err, ErrForbidden)
+		}
+	}
+	elsewhere := Guard{Elsewhere: true, Allow: prefixes("0.0.0.0/0", "::/0")}
+	require.NoError(t, elsewhere.Admit(netip.MustParseAddrPort("192.0.2.1:80")))
+	addrs, err := net.InterfaceAddrs()
+	require.NoError(t, err)
+	for _, a := range addrs { // not only those of the loopback
+		ip := netip.MustParsePrefix(a.String()).Addr()
+		require.ErrorIs(t, elsewhere.Admit(netip.AddrPortFrom(ip, 80)), ErrForbidden, "%s", ip)
+		if ip.Is4() {
+			require.ErrorIs(t, elsewhere.Admit(netip.AddrPortFrom(netip.AddrFrom16(ip.As16()), 80)), ErrForbidden, "%s", ip)
 		}
 	}
 	require.ErrorIs(t, (&Guard{}).Control("tcp", "nonsense", nil), ErrForbidden)

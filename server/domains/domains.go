@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"net/netip"
 	"os"
 	"regexp"
 	"sync/atomic"
@@ -65,9 +64,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 		return server.Work{}, err
 	}
 	reach := guard.Guard{Deny: deny, Allow: allow, Only: c.Networks(), Own: h.Listening}
-	if reach.Only == nil && h.Config.Mode != config.Dev { // what listens there for this host alone is nobody's application
-		reach.Deny = append(reach.Deny, netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"))
-	}
+	reach.Elsewhere = reach.Only == nil && h.Config.Mode != config.Dev // what listens here is nobody's application, by whichever of its addresses
 	held, err := newPools()
 	if err != nil {
 		return server.Work{}, err
