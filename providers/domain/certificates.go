@@ -81,6 +81,7 @@ func NewCertificates(o CertificateOptions) *Certificates {
 		}
 		return nil
 	}}
+	base.Storage, base.DisableStorageCheck = &reading{Storage: o.Storage, now: time.Now, looked: map[string]time.Time{}}, true
 	c.serving = certmagic.New(c.cache, base)
 	acme := certmagic.ACMEIssuer{
 		CA: o.Directory, TestCA: o.Directory, Email: o.Email, Agreed: true, TrustedRoots: o.Roots, AltHTTPPort: o.HTTPPort, AltTLSALPNPort: o.TLSPort, DisableHTTPChallenge: o.HTTPPort == 0, Logger: quiet,
@@ -140,6 +141,7 @@ func (c *Certificates) Obtain(ctx context.Context, host string) (machine.Certifi
 		if leaf, err = c.order(ctx, host); err != nil {
 			return machine.Certificate{}, err
 		}
+		c.cache.RemoveManaged([]certmagic.SubjectIssuer{{Subject: host}}) // the next handshake loads it; on other nodes within a minute
 	}
 	c.renewals.succeeded(host, leaf.NotAfter.Sub(leaf.NotBefore), time.Now())
 	return about(leaf), nil
