@@ -149,7 +149,8 @@ func limitsOf(name string, d *queue.Data) schedule.Limits {
 // task takes a change of a task.
 func (l *loop) task(item index.Item, deleted bool) {
 	b, _ := item.Value.(*task.Brief)
-	if item.Problem != "" { // it is parked: nothing is known of it, and its slot stays
+	if item.Problem != "" { // it is parked: nothing is known of it, so it is not started, and its slot stays
+		l.sched.Drop(item.Key)
 		return
 	}
 	namespace, repo, id := split(item.Key)

@@ -303,3 +303,22 @@ func TestWhatRunsAfterADeletedTaskEnds(t *testing.T) {
 	w.task("a.first", task.Spec{})
 	w.comes(task.Machine, "a.second", task.Succeeded)
 }
+
+// A queued task that cannot be read any more is not started: its start would become a dead letter, and its slot would stay.
+func TestAParkedTaskIsNotGranted(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	o := &Orchestrator{clock: func() time.Time { return now }}
+	o.Deps = o.WithDefaults()
+	l := o.begin(t.Context())
+	l.ledger = &ledger{slots: map[string]*slot{}}
+	l.sched.SetEntry(clusterEntry, limitsOf(clusterEntry, nil))
+	l.repository(index.Item{Key: "default.a", State: repository.Ready, Version: 1, Value: &repository.Data{}}, false)
+	for _, id := range []string{"parked", "readable"} {
+		l.task(index.Item{Key: "default.a." + id, State: task.Queued, Version: 1, Value: &task.Brief{Type: "noop", Enqueue: 1, Queued: now}}, false)
+	}
+	l.task(index.Item{Key: "default.a.parked", Version: 2, Problem: "it cannot be read"}, false)
+	granted := l.sched.Next(now, 10)
+	require.Len(t, granted, 1)
+	require.Equal(t, "default.a.readable", granted[0].Key)
+}
