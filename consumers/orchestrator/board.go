@@ -181,10 +181,16 @@ func (b *Board) announce() {
 
 // Pools are those of active tasks, and those that have an entry, so that their workers find a queue before there is a task. They may be other ones when changed is closed.
 func (b *Board) Pools() (list []string, changed <-chan struct{}) {
-	for _, item := range b.Queues.List(index.Query{Limit: 4096}).Items {
-		_, id, _ := strings.Cut(item.Key, ".")
-		if pool, ok := strings.CutPrefix(id, queue.PoolPrefix); ok && pool != task.NodesPool && item.State != queue.Deleted {
-			list = append(list, pool)
+	for after := ""; ; {
+		page := b.Queues.List(index.Query{After: after, Limit: 4096})
+		for _, item := range page.Items {
+			_, id, _ := strings.Cut(item.Key, ".")
+			if pool, ok := strings.CutPrefix(id, queue.PoolPrefix); ok && pool != task.NodesPool && item.State != queue.Deleted {
+				list = append(list, pool)
+			}
+		}
+		if after = page.Next; after == "" {
+			break
 		}
 	}
 	b.mu.Lock()
@@ -201,6 +207,7 @@ func (b *Board) Pools() (list []string, changed <-chan struct{}) {
 func (b *Board) Crowded(pool string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.lapse(time.Now())
 	return pool != "" && pool != task.NodesPool && len(b.pools) >= MaxPools && b.pools[pool] == 0
 }
 
