@@ -43,6 +43,15 @@ func (c *Course) course() *Course { return c }
 func (t *Trail) trail() *Trail    { return t }
 func (e *End) end() *End          { return e }
 
+// parts are all that Parts asks for.
+type parts struct {
+	Course
+	Trail
+	End
+}
+
+var _ Parts = (*parts)(nil)
+
 // Phase is what goes on within a state.
 type Phase string
 
