@@ -44,19 +44,19 @@ func (a *app) store(nc *nats.Conn, js jetstream.JetStream) *backup.Store {
 	for _, s := range a.cfg.Outbox.All(a.cfg.Mode) {
 		store.Others = append(store.Others, cmp.Or(s.Stream, "OUTBOX"))
 	}
+	var buckets []string
 	if a.cfg.Tenants.On() {
 		for _, class := range streams.Classes {
 			store.Others = append(store.Others, store.Plan.Names.AuditStream(class))
 		}
 		// With the first, applications know where tenants are before the shared database is asked, and another keyset is noticed.
-		for _, b := range []string{"tenant_runtime", "tenant_resolvers"} {
-			store.Others = append(store.Others, streams.BucketStream(store.Plan.Names.Bucket(b)))
-		}
+		buckets = append(buckets, "tenant_runtime", "tenant_resolvers")
 	}
 	if a.cfg.Domains.On() {
-		for _, b := range []string{"domain_routes", "certificates"} {
-			store.Others = append(store.Others, streams.BucketStream(store.Plan.Names.Bucket(b)))
-		}
+		buckets = append(buckets, "domain_routes", "certificates")
+	}
+	for _, b := range buckets {
+		store.Others = append(store.Others, streams.BucketStream(store.Plan.Names.Bucket(b)))
 	}
 	return store
 }

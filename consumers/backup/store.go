@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
 )
@@ -120,14 +121,7 @@ func lost(err error) bool {
 const leaderless = 10008 // what a cluster without a leader answers
 
 // pause is as long as a connection takes to be back.
-func pause(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(100 * time.Millisecond):
-		return nil
-	}
-}
+func pause(ctx context.Context) error { return wait.Pause(ctx, 100*time.Millisecond) }
 
 // tell says every now and then how far the restore is.
 func (r *restorer) tell() {

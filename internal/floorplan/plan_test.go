@@ -92,14 +92,14 @@ var plan = []room{
 	{path: "providers/providertest", ours: []string{"machines/...", "providers"}, outside: []string{testify}},
 
 	// Databases of tenants: each part knows Postgres, and only the provider above them knows the machine.
-	{path: "providers/database/...", ours: []string{"machines", "machines/database", "providers", "providers/database/..."}, outside: []string{
+	{path: "providers/database/...", ours: []string{"internal/wait", "machines", "machines/database", "providers", "providers/database/..."}, outside: []string{
 		pgx, "github.com/jackc/pglogrepl", goose, "github.com/tink-crypto/tink-go/v2", "golang.org/x/sync", "golang.org/x/time",
 	}, tests: []string{"internal/postgres"}},
 	// Instances of tenants: storage knows JetStream, and nothing of the machine.
 	{path: "providers/platform", ours: []string{
-		"machines", "machines/database", "machines/domain", "machines/platform", "machines/session", "providers", "providers/domain", "providers/platform/process", "providers/platform/storage",
+		"internal/wait", "machines", "machines/database", "machines/domain", "machines/platform", "machines/session", "providers", "providers/domain", "providers/platform/process", "providers/platform/storage",
 	}, tests: []string{"internal/postgres", "providers/database/...", "providers/domain/proxy", "providers/process/builtin", "streams/embedded", "streams/streamstest"}},
-	{path: "providers/platform/process", ours: []string{"internal/ownfile", "machines", "machines/service", "providers", "providers/process", "providers/process/builtin"}},
+	{path: "providers/platform/process", ours: []string{"internal/ownfile", "internal/wait", "machines", "machines/service", "providers", "providers/process", "providers/process/builtin"}},
 	{path: "providers/platform/storage", ours: []string{"providers"}, outside: []string{natsgo}, tests: []string{"providers/platform/storage/storagetest", "streams/embedded", "streams/streamstest"}},
 	{path: "providers/platform/storage/storagetest", ours: []string{"providers", "providers/platform/storage"}, outside: []string{testify}},
 	{path: "providers/database/databasetest", ours: []string{"internal/postgres", "providers/database/..."}, outside: []string{pgx, testify}},
@@ -130,7 +130,7 @@ var plan = []room{
 
 	// What is kept is written without reflection: there is one with each command that has a key.
 	{path: "consumers/answers", ours: []string{"internal/jsonwrite", "kv", "machines", "streams", "streams/publish"}, outside: []string{natsgo}},
-	{path: "consumers/backup", ours: []string{"consumers", "consumers/answers", "kv", "machines", "streams", "streams/publish"}, outside: []string{natsgo, nuid, "github.com/klauspost/compress"}, tests: []string{"machines/..."}},
+	{path: "consumers/backup", ours: []string{"internal/wait", "consumers", "consumers/answers", "kv", "machines", "streams", "streams/publish"}, outside: []string{natsgo, nuid, "github.com/klauspost/compress"}, tests: []string{"machines/..."}},
 
 	// What is done beside the transitions of one lifecycle knows that lifecycle: checks of instances, what is found of them.
 	{path: "consumers/prober/localhealth"},

@@ -18,6 +18,14 @@ func For(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// Pause is [For] that fails with ctx when that has ended before.
+func Pause(ctx context.Context, d time.Duration) error {
+	if For(ctx, d) {
+		return nil
+	}
+	return ctx.Err()
+}
+
 // Backoff waits before the next try: 50 ms before the one after try 0, doubled with each, up to 2 s. It reports false when ctx has ended.
 func Backoff(ctx context.Context, try int) bool {
 	return For(ctx, min(50*time.Millisecond<<min(try, 10), 2*time.Second))

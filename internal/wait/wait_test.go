@@ -24,5 +24,9 @@ func TestBackoff(t *testing.T) {
 		began := time.Now()
 		require.False(t, For(ctx, time.Hour))
 		require.Less(t, time.Since(began), time.Minute)
+		require.ErrorIs(t, Pause(ctx, time.Hour), context.DeadlineExceeded)
+		began = time.Now()
+		require.NoError(t, Pause(t.Context(), time.Second))
+		require.Equal(t, time.Second, time.Since(began))
 	})
 }

@@ -159,15 +159,3 @@ func (j *job) database(ctx context.Context) (any, error) {
 	}
 	return r.Data, nil
 }
-
-// pause waits, or fails with its context.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/machines/database"
 	domains "github.com/bcc94042/instar/machines/domain"
 	machine "github.com/bcc94042/instar/machines/platform"
@@ -237,7 +238,7 @@ func (j *job) probe(ctx context.Context) (any, error) {
 		if ctx.Err() == nil || last == nil {
 			last = err
 		}
-		if pause(ctx, 250*time.Millisecond) != nil {
+		if wait.Pause(ctx, 250*time.Millisecond) != nil {
 			return nil, providers.Errorf(providers.Unavailable, "%s is not ready: %v", url, last)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/bcc94042/instar/internal/wait"
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/providers"
 )
@@ -47,7 +48,7 @@ func (j *job) shift(ctx context.Context) (any, error) {
 		if fails == 0 && !time.Now().Before(end) {
 			return s, nil
 		}
-		if err := pause(ctx, min(time.Second, max(time.Until(end), 100*time.Millisecond))); err != nil {
+		if err := wait.Pause(ctx, min(time.Second, max(time.Until(end), 100*time.Millisecond))); err != nil {
 			return nil, err
 		}
 	}
@@ -82,7 +83,7 @@ func (j *job) instead(ctx context.Context, stays, goes *machine.App) error {
 	if _, err := j.lead(ctx, target{stays, 1}); err != nil {
 		return err
 	}
-	if err := pause(ctx, cmp.Or(j.Settle, 2*time.Second)); err != nil {
+	if err := wait.Pause(ctx, cmp.Or(j.Settle, 2*time.Second)); err != nil {
 		return err
 	}
 	return j.Apps.Remove(ctx, j.release(goes))

@@ -72,13 +72,7 @@ func (u *unit) applied() service.Applied {
 
 // create begins a new life, with a socket of its own. The lock is held.
 func (u *unit) create(req *providers.ApplyRequest) error {
-	c := &u.gateway.config
-	public, err := (*socket)(nil), error(nil)
-	if c.Ports != (Ports{}) && req.Spec.Port == 0 {
-		public, err = listenIn(c.Host, c.Ports)
-	} else {
-		public, err = listen(c.Host, req.Spec.Port)
-	}
+	public, err := listenIn(u.gateway.config.Host, req.Spec.Port, u.gateway.config.Ports)
 	if errors.Is(err, syscall.EACCES) {
 		return providers.Errorf(providers.Invalid, "port %d is not for this user: %v", req.Spec.Port, err)
 	}

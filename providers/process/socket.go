@@ -43,9 +43,12 @@ func listen(host string, port int) (*socket, error) {
 	return s, nil
 }
 
-// listenIn is listen on the first free port of a range.
-func listenIn(host string, in Ports) (*socket, error) {
-	for port := in.First; port <= in.Last; port++ {
+// listenIn is listen; where no port is given and there is a range, on the first free port of that.
+func listenIn(host string, port int, in Ports) (*socket, error) {
+	if port != 0 || in == (Ports{}) {
+		return listen(host, port)
+	}
+	for port = in.First; port <= in.Last; port++ {
 		if s, err := listen(host, port); !errors.Is(err, unix.EADDRINUSE) {
 			return s, err
 		}

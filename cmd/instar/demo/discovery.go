@@ -16,6 +16,7 @@ import (
 
 	"github.com/bcc94042/instar/client"
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
@@ -173,7 +174,7 @@ func (d *discoveryDemo) meet(ctx context.Context) error {
 	d.tell("anna, bert and cleo send heartbeats (TTL %s, grace %s), dora and emil are probed every %s; all are found %s later",
 		d.ttl, d.grace, d.interval, round(time.Since(began)))
 	d.tell("4 callers call http://%s.instar/ all the time, by least in flight", demoService)
-	return rest(ctx, d.watch/2)
+	return wait.Pause(ctx, d.watch/2)
 }
 
 // until waits until what is found is as it should be, and says when that was.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/machines/instance"
 )
 
@@ -12,12 +13,12 @@ import (
 func (d *discoveryDemo) slow(ctx context.Context) error {
 	anna := d.servers[0]
 	d.callers.begin()
-	if err := rest(ctx, d.watch); err != nil {
+	if err := wait.Pause(ctx, d.watch); err != nil {
 		return err
 	}
 	before := d.callers.begin()
 	anna.delay.Store(int64(100 * time.Millisecond))
-	if err := rest(ctx, d.watch); err != nil {
+	if err := wait.Pause(ctx, d.watch); err != nil {
 		return err
 	}
 	anna.delay.Store(0)
@@ -94,7 +95,7 @@ func (d *discoveryDemo) freeze(ctx context.Context) error {
 // die is a process that is killed: its connections break, and new ones are refused.
 func (d *discoveryDemo) die(ctx context.Context) error {
 	emil := d.servers[4]
-	if err := rest(ctx, demoTimeout); err != nil { // what still waits for bert is over
+	if err := wait.Pause(ctx, demoTimeout); err != nil { // what still waits for bert is over
 		return err
 	}
 	d.callers.begin()
@@ -120,7 +121,7 @@ func (d *discoveryDemo) drain(ctx context.Context) error {
 		return err
 	}
 	took := time.Since(began)
-	if err := rest(ctx, d.watch/2); err != nil {
+	if err := wait.Pause(ctx, d.watch/2); err != nil {
 		return err
 	}
 	d.drains = d.callers.begin()

@@ -168,7 +168,7 @@ func (d *outboxDemo) havoc(ctx context.Context) error {
 		{"NATS", d.nats.kill, func(context.Context) error { return d.nats.start() }},
 	}
 	for i := range d.kills {
-		if err := rest(ctx, d.pause); err != nil {
+		if err := wait.Pause(ctx, d.pause); err != nil {
 			return err
 		}
 		v := victims[i%len(victims)]
@@ -177,7 +177,7 @@ func (d *outboxDemo) havoc(ctx context.Context) error {
 			return fmt.Errorf("cannot kill %s: %w", v.name, err)
 		}
 		away := time.Now()
-		if err := rest(ctx, time.Duration(200+150*i)*time.Millisecond); err != nil {
+		if err := wait.Pause(ctx, time.Duration(200+150*i)*time.Millisecond); err != nil {
 			return err
 		}
 		if err := v.back(ctx); err != nil {
@@ -185,7 +185,7 @@ func (d *outboxDemo) havoc(ctx context.Context) error {
 		}
 		d.tell("kill -9 of %s at %d events acknowledged and %s in the stream; started again after %.1f s", v.name, acknowledged, stored, time.Since(away).Seconds())
 	}
-	return rest(ctx, d.pause)
+	return wait.Pause(ctx, d.pause)
 }
 
 // stored is how many events are in the stream, as far as it can be seen.
@@ -239,18 +239,10 @@ func await(ctx context.Context, what string, do func() error) error {
 		if err == nil {
 			return nil
 		}
-		if rest(ctx, 50*time.Millisecond) != nil {
+		if wait.Pause(ctx, 50*time.Millisecond) != nil {
 			return fmt.Errorf("%s does not come up: %w", what, err)
 		}
 	}
-}
-
-// rest waits, or says that ctx has ended.
-func rest(ctx context.Context, d time.Duration) error {
-	if wait.For(ctx, d) {
-		return nil
-	}
-	return ctx.Err()
 }
 
 // lastWords are the last lines of a file, for an error.

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
+	"github.com/bcc94042/instar/internal/wait"
 )
 
 // shop is the application of the demo: tills that take orders, and articles that all of them reserve.
@@ -55,7 +56,7 @@ func (s *shop) run(ctx context.Context) {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				if err := s.till(ctx, till); err != nil {
-					_ = rest(ctx, 20*time.Millisecond) // the database is away
+					_ = wait.Pause(ctx, 20*time.Millisecond) // the database is away
 				}
 			}
 		})
@@ -120,7 +121,7 @@ func (s *shop) sell(ctx context.Context, conn *pgx.Conn, id string, step int) er
 				return errChangedMind
 			}
 		case 2:
-			return rest(tx, 20*time.Millisecond)
+			return wait.Pause(tx, 20*time.Millisecond)
 		}
 		return nil
 	})
@@ -172,12 +173,12 @@ func (d *outboxDemo) verify(ctx context.Context) error {
 		if err == nil && n >= uint64(len(rows)) {
 			break
 		}
-		if rest(ctx, 50*time.Millisecond) != nil {
+		if wait.Pause(ctx, 50*time.Millisecond) != nil {
 			d.tell("%d rows were written, only %d events came into the stream: %s", len(rows), n, lastWords(d.relay.log))
 			return &command.Error{Code: command.ExitGeneric, Err: errors.New("the relay did not catch up")}
 		}
 	}
-	if err := rest(ctx, 500*time.Millisecond); err != nil { // what is too much would come now
+	if err := wait.Pause(ctx, 500*time.Millisecond); err != nil { // what is too much would come now
 		return err
 	}
 	found, err := d.read(ctx)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/machines/task"
 )
 
@@ -54,7 +55,7 @@ func (d *tasksDemo) follow(ctx context.Context, what string, done func(board) bo
 				return nil
 			}
 		}
-		if rest(ctx, 50*time.Millisecond) != nil {
+		if wait.Pause(ctx, 50*time.Millisecond) != nil {
 			return fmt.Errorf("it took too long until %s: %v", what, b)
 		}
 	}

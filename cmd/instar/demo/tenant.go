@@ -20,6 +20,7 @@ import (
 
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
 	"github.com/bcc94042/instar/internal/postgres"
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/server"
@@ -201,7 +202,7 @@ func (d *tenantDemo) until(ctx context.Context, holds func(*tenantSession) bool)
 			}
 			return s, nil
 		}
-		if err := rest(ctx, 100*time.Millisecond); err != nil {
+		if err := wait.Pause(ctx, 100*time.Millisecond); err != nil {
 			return nil, fmt.Errorf("the session is %s (%s): %w", s.State, s.Data.Phase, err)
 		}
 	}
@@ -306,7 +307,7 @@ func (d *tenantDemo) timeline(ctx context.Context) error {
 
 // back lets it write where it is, and sends it back with that.
 func (d *tenantDemo) back(ctx context.Context) error {
-	if err := rest(ctx, 2*time.Second); err != nil {
+	if err := wait.Pause(ctx, 2*time.Second); err != nil {
 		return err
 	}
 	if err := d.send(ctx, "revert", map[string]any{"keepWrites": true}); err != nil {
@@ -320,7 +321,7 @@ func (d *tenantDemo) back(ctx context.Context) error {
 		return fmt.Errorf("the session is %s: %v", s.State, s.LastError)
 	}
 	d.tell("it is back in the shared database, with what it has written since")
-	return rest(ctx, time.Second)
+	return wait.Pause(ctx, time.Second)
 }
 
 // judge accounts for every row.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/bcc94042/instar/client/tenantdb"
+	"github.com/bcc94042/instar/internal/wait"
 )
 
 // tenantShop is the application of all tenants: each writes orders with their lines, wherever its data is at the moment.
@@ -74,7 +75,7 @@ func (s *tenantShop) persist(ctx context.Context, tenant, id string) error {
 			s.refused++
 			s.mu.Unlock()
 		}
-		if rest(ctx, 5*time.Millisecond) != nil {
+		if wait.Pause(ctx, 5*time.Millisecond) != nil {
 			return err
 		}
 	}

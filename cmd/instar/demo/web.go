@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/client"
+	"github.com/bcc94042/instar/internal/wait"
 )
 
 const (
@@ -77,7 +78,7 @@ func (s *demoWeb) start(ctx context.Context) error {
 }
 
 func (s *demoWeb) work(w http.ResponseWriter, r *http.Request) {
-	_ = rest(r.Context(), time.Duration(s.delay.Load())) // this is the work
+	wait.For(r.Context(), time.Duration(s.delay.Load())) // this is the work
 	_, _ = io.Copy(io.Discard, r.Body)
 	_, _ = fmt.Fprintf(w, "%s", s.name)
 }
@@ -164,7 +165,7 @@ func startCallers(ctx context.Context, registry *client.Client) *demoCallers {
 					c.count(act, name, err)
 				}
 				act.open.Done()
-				_ = rest(ctx, 2*time.Millisecond)
+				_ = wait.Pause(ctx, 2*time.Millisecond)
 			}
 		})
 	}

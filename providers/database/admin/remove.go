@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/providers/database/pg"
 )
 
@@ -129,18 +130,9 @@ func disconnect(ctx context.Context, conn *pgx.Conn, name, role string) error {
 		if time.Now().After(deadline) {
 			return pg.Later(5*time.Second, "%d connections to %s do not end", left, name)
 		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
+		if err := wait.Pause(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
 	}
 }
 

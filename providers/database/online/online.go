@@ -26,6 +26,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/providers/database/catalog"
 	"github.com/bcc94042/instar/providers/database/pg"
 )
@@ -214,7 +215,7 @@ func (l *Link) AwaitCopy(ctx context.Context, told func(Status)) error {
 		if s.Tables > 0 && s.Synced == s.Tables {
 			return nil
 		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
+		if err := wait.Pause(ctx, 100*time.Millisecond); err != nil {
 			return fmt.Errorf("%d of %d tables were copied: %w", s.Synced, s.Tables, err)
 		}
 	}
@@ -258,7 +259,7 @@ func (l *Link) Arrived(ctx context.Context, m Mark) error {
 			if there {
 				return nil
 			}
-			if err := pause(ctx, 5*time.Millisecond); err != nil {
+			if err := wait.Pause(ctx, 5*time.Millisecond); err != nil {
 				return fmt.Errorf("the target has not caught up: %w", err)
 			}
 		}
@@ -272,15 +273,6 @@ func (l *Link) CatchUp(ctx context.Context) error {
 		return err
 	}
 	return l.Arrived(ctx, m)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // Unsubscribe removes the subscription, without asking the source. A target that has gone has none.
@@ -328,7 +320,7 @@ func (l *Link) Unslot(ctx context.Context, subscription uint32) error {
 			if time.Now().After(deadline) {
 				return pg.Later(5*time.Second, "the replication slot %s stays in use", l.Name())
 			}
-			if err := pause(ctx, 50*time.Millisecond); err != nil {
+			if err := wait.Pause(ctx, 50*time.Millisecond); err != nil {
 				return err
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/internal/ownfile"
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/providers"
@@ -172,8 +173,6 @@ func (a *Apps) keepSecrets(r *Release) error {
 const poll = 50 * time.Millisecond
 
 func (a *Apps) await(ctx context.Context, r *Release) (string, error) {
-	tick := time.NewTicker(poll)
-	defer tick.Stop()
 	for {
 		now, err := a.gateway.Observe(ctx, providers.ObserveRequest{Request: r.request()})
 		switch {
@@ -184,10 +183,8 @@ func (a *Apps) await(ctx context.Context, r *Release) (string, error) {
 		case now.Reason == service.ReasonRevisionFailed:
 			return "", &UnhealthyError{Release: r.Name, Reason: now.Message}
 		}
-		select {
-		case <-ctx.Done():
-			return "", ctx.Err()
-		case <-tick.C:
+		if err := wait.Pause(ctx, poll); err != nil {
+			return "", err
 		}
 	}
 }
@@ -213,18 +210,14 @@ func (a *Apps) Remove(ctx context.Context, r Release) error {
 	if err := a.gateway.Delete(ctx, providers.DeleteRequest{Request: r.request()}); err != nil {
 		return err
 	}
-	tick := time.NewTicker(poll)
-	defer tick.Stop()
 	for {
 		if _, err := a.gateway.Observe(ctx, providers.ObserveRequest{Request: r.request()}); providers.IsNotFound(err) {
 			break
 		} else if err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
+		if err := wait.Pause(ctx, poll); err != nil {
+			return err
 		}
 	}
 	a.homes.Lock()
