@@ -193,7 +193,7 @@ func (w *World) Stream(stream, filter string) []*jetstream.RawStreamMsg {
 
 func (w *World) Eventually(what string, ok func() bool) {
 	w.T.Helper()
-	require.Eventually(w.T, ok, 45*time.Second, 10*time.Millisecond, what)
+	require.Eventually(w.T, ok, 2*time.Minute, 10*time.Millisecond, what) // what a lost pull took comes again after AckWait, 30 s, and on a busy machine that may happen twice
 }
 
 // Noted records metrics and traces of the consumers from now on.

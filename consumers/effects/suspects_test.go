@@ -62,6 +62,7 @@ func (w *world) process(n int, killers []string, done func() bool) (died bool) {
 	ended := make(chan error, 1)
 	go func() { ended <- workers.Run(ctx) }()
 	defer func() { stop(); <-ended }()
+	limit := time.After(2 * time.Minute)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -72,7 +73,7 @@ func (w *world) process(n int, killers []string, done func() bool) (died bool) {
 			if done() {
 				return false
 			}
-		case <-time.After(45 * time.Second):
+		case <-limit:
 			w.T.Fatal("it neither dies nor comes to an end")
 		}
 	}

@@ -108,6 +108,7 @@ func (m *mortal) process() (died bool) {
 		}
 		_ = e.Run(ctx)
 	})
+	limit := time.After(2 * time.Minute)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -121,7 +122,7 @@ func (m *mortal) process() (died bool) {
 				<-ended
 				return false
 			}
-		case <-time.After(45 * time.Second):
+		case <-limit:
 			m.T.Fatal("it neither dies nor comes to an end")
 		}
 	}

@@ -118,7 +118,7 @@ func (r *running) comes(path, state string) {
 			State string `json:"state"`
 		}
 		return json.Unmarshal([]byte(last), &v) == nil && v.State == state
-	}, 45*time.Second, 20*time.Millisecond, "%s becomes %s", path, state)
+	}, 2*time.Minute, 20*time.Millisecond, "%s becomes %s", path, state)
 }
 
 // events are the types of all events of an entity.
