@@ -26,7 +26,7 @@ func (l *loop) prepare(name string, r *repo) {
 	_, starting := l.ledger.slots[name+"."+repository.CloneTask] // maybe with another URL
 	l.ask(name, r, func(ctx context.Context) answer {
 		if clone {
-			if busy, err := l.makeClone(ctx, name, generation, starting, task.Repository{URL: spec.URL, Ref: spec.Ref}); err != nil || busy {
+			if busy, err := l.makeClone(ctx, name, generation, starting, spec); err != nil || busy {
 				return answer{err: err, busy: busy}
 			}
 		}
@@ -41,7 +41,7 @@ func (l *loop) prepare(name string, r *repo) {
 
 // makeClone has the repository cloned: by the task that is there, or by a new one. A clone that runs, and was begun for something else, is waited for, and canceled where it clones
 // another URL or ref: what was asked for is what lies there in the end.
-func (l *loop) makeClone(ctx context.Context, name string, generation uint64, starting bool, want task.Repository) (busy bool, err error) {
+func (l *loop) makeClone(ctx context.Context, name string, generation uint64, starting bool, want repository.Spec) (busy bool, err error) {
 	key, batch := name+"."+repository.CloneTask, fmt.Sprint("clone-", generation)
 	d, state, err := l.stored(ctx, key)
 	switch {
@@ -51,7 +51,7 @@ func (l *loop) makeClone(ctx context.Context, name string, generation uint64, st
 	case state == task.Queued && starting:
 		return true, nil
 	case state == task.Running:
-		if d.Source != nil && *d.Source == want {
+		if d.Source != nil && d.Source.URL == want.URL && d.Source.Ref == want.Ref {
 			return true, nil
 		}
 		_, err = l.command(ctx, publish.Command{Machine: task.Machine.Name, Key: key, Name: task.CommandCancel, Reason: "its repository has another url or ref"})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines/queue"
+	"github.com/bcc94042/instar/machines/repository"
 	"github.com/bcc94042/instar/machines/task"
 	"github.com/bcc94042/instar/streams/publish"
 )
@@ -48,16 +49,28 @@ func (l *loop) pace() time.Duration {
 
 // start sends the start of a slot that is stored.
 func (l *loop) start(s *slot) {
-	namespace, repo, _ := split(s.Key)
+	namespace, repo, id := split(s.Key)
 	body := task.Started{Enqueue: s.Enqueue, Start: s.Start}
 	if r := l.repos[repo]; r != nil && r.data.URL != "" {
-		body.Source = &task.Repository{URL: r.data.URL, Ref: r.data.Ref}
+		body.Source = &task.Repository{URL: r.data.URL, Ref: r.data.Ref, Clone: s.Start}
+		if id != repository.CloneTask {
+			body.Source.Clone = l.cloned(repo)
+		}
 	}
 	if d := l.types[namespace+"."+queue.TypePrefix+s.Type]; d != nil {
 		body.Timeout, body.Attempts = d.Timeout, d.Attempts
 	}
 	s.asked = l.clock()
 	l.send(publish.Command{Machine: task.Machine.Name, Key: s.Key, Name: task.ReportStarted, Body: report(body)})
+}
+
+// cloned is the last start of the clone of a repository: a node that has fetched for an earlier one has something old. Nothing of the repository starts while that one is not over.
+func (l *loop) cloned(repo string) uint64 {
+	item, _ := l.Tasks.Get(repo + "." + repository.CloneTask)
+	if b, _ := item.Value.(*task.Brief); b != nil {
+		return b.Starts
+	}
+	return 0
 }
 
 // sweep repairs what was lost: starts that did not arrive, slots of tasks that the index does not know, repositories whose state is another one than it should be.

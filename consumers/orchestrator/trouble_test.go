@@ -46,6 +46,34 @@ func TestACloneThatIsCanceledHoldsNothingUp(t *testing.T) {
 	w.comes(repository.Machine, "a", repository.Completed)
 }
 
+// An analysis is told of the last clone of its repository, wherever that ran: what its node has fetched for an earlier one is old.
+func TestAnAnalysisKnowsTheLastClone(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval)
+	clones := make(chan uint64, 4)
+	analyses := make(chan uint64, 4)
+	w.does(func(_ context.Context, m machines.Task, r task.Run) machines.Result {
+		if m.ID == repository.CloneTask {
+			clones <- r.Repository.Clone
+		} else {
+			analyses <- r.Repository.Clone
+		}
+		return machines.Result{Data: task.Result{}}
+	})
+	w.orchestrate(w.Apart("one"))
+	w.repository("a", repository.Spec{URL: "/srv/a"})
+	w.task("a.lines", task.Spec{})
+	first := <-clones
+	require.Equal(t, first, <-analyses)
+	w.comes(repository.Machine, "a", repository.Completed)
+	w.applied(repository.Machine, "default.a", "clone", nil)
+	second := <-clones
+	require.Greater(t, second, first)
+	w.comes(repository.Machine, "a", repository.Completed)
+	w.applied(task.Machine, "default.a.lines", "run", task.RunBody{Again: true})
+	require.Equal(t, second, <-analyses)
+}
+
 // What is cloned in the end is what the repository was told last, also when it was told while the clone ran.
 func TestAURLThatChangesWhileTheCloneRuns(t *testing.T) {
 	t.Parallel()

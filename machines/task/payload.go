@@ -33,6 +33,8 @@ type Repository struct {
 	URL  string `json:"url,omitempty"`  // empty has nothing to clone
 	Ref  string `json:"ref,omitempty"`  // branch, tag or commit; empty is the default branch
 	Path string `json:"path,omitempty"` // below the directory of clones of the node; empty is <namespace>/<repository>
+
+	Clone uint64 `json:"clone,omitempty"` // the start of its task clone: of the one that runs, or the last that its other tasks may have; what was fetched for a lower one is old
 }
 
 // Erase is the data of the effect erase: the documents under Documents whose enqueuing, the number that follows it up to the next slash, is lower than Below.

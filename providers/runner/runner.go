@@ -209,7 +209,7 @@ func (u *run) source() (clone.Source, error) {
 	if u.job.Repository.URL == "" {
 		return clone.Source{}, providers.Errorf(providers.Invalid, "repository %s has no url", u.name)
 	}
-	return clone.Source{URL: u.job.Repository.URL, Ref: u.job.Repository.Ref, Depth: cmp.Or(p.Depth, u.Depth)}, nil
+	return clone.Source{URL: u.job.Repository.URL, Ref: u.job.Repository.Ref, Depth: cmp.Or(p.Depth, u.Depth), Clone: u.job.Repository.Clone}, nil
 }
 
 // Cloned is the output of clone.

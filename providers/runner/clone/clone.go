@@ -58,6 +58,12 @@ type Source struct {
 	URL   string // https, http, file, or an absolute path
 	Ref   string // branch, tag or commit; empty is the default branch
 	Depth int    // commits of history; 0 is 200, less than 0 is all
+	Clone uint64 // numbers what was asked to be fetched; one that is kept serves a use of this or a lower number. Another node may have fetched since
+}
+
+// serves reports whether what was fetched for a source is good for another one.
+func (s *Source) serves(other Source) bool {
+	return s.URL == other.URL && s.Ref == other.Ref && s.Depth == other.Depth && s.Clone >= other.Clone
 }
 
 // defaultDepth is enough to see what changes often, and a fraction of a long history.
@@ -172,6 +178,16 @@ func (c *Cloner) local(namespace, path string) (string, error) {
 // Fetch gets what the source has now. name is <namespace>/<repository>, attempt distinguishes attempts. What is said on the way is written to log; nil says it nowhere.
 // Errors are those of package providers, or of the context.
 func (c *Cloner) Fetch(ctx context.Context, name, attempt string, src Source, log io.Writer) (*Checkout, error) {
+	return c.get(ctx, name, attempt, src, log, func(string, Source) *Checkout { return nil })
+}
+
+// Use returns the checkout that is current for the source, and fetches one where there is none, or one of a lower number.
+func (c *Cloner) Use(ctx context.Context, name, attempt string, src Source, log io.Writer) (*Checkout, error) {
+	return c.get(ctx, name, attempt, src, log, c.kept)
+}
+
+// get returns what serves already, or fetches: one at a time of each repository.
+func (c *Cloner) get(ctx context.Context, name, attempt string, src Source, log io.Writer, serves func(dir string, src Source) *Checkout) (*Checkout, error) {
 	namespace, _, _ := strings.Cut(name, "/")
 	at, u, err := c.address(namespace, &src)
 	if err != nil {
@@ -181,6 +197,9 @@ func (c *Cloner) Fetch(ctx context.Context, name, attempt string, src Source, lo
 	if err != nil {
 		return nil, err
 	}
+	if use := serves(dir, src); use != nil {
+		return use, nil
+	}
 	unlock, err := c.lock(ctx, name)
 	if err != nil {
 		return nil, err
@@ -189,55 +208,55 @@ func (c *Cloner) Fetch(ctx context.Context, name, attempt string, src Source, lo
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if use := serves(dir, src); use != nil { // it was fetched meanwhile
+		return use, nil
+	}
 	c.sweep(dir)
+	return c.fetch(ctx, &fetch{c: c, url: at, host: u.Host, src: src, dir: filepath.Join(dir, partial+folded(attempt)), log: log, secret: c.credential(namespace, u)}, dir)
+}
+
+// kept is the checkout that is current, if it serves the source.
+func (c *Cloner) kept(dir string, src Source) *Checkout {
+	r, err := current(dir)
+	if err != nil || !r.Source.serves(src) {
+		return nil
+	}
+	at := place(dir, r.Commit, src.depth())
+	use := c.use(at, r.Commit)
+	if _, err := os.Stat(at); err != nil {
+		use.Release()
+		return nil
+	}
+	return use
+}
+
+// fetch makes a checkout below the directory of its repository, and the current one of it.
+func (c *Cloner) fetch(ctx context.Context, f *fetch, dir string) (*Checkout, error) {
 	began := time.Now()
-	part := filepath.Join(dir, partial+folded(attempt))
-	if err := errors.Join(os.RemoveAll(part), os.MkdirAll(part, 0o700)); err != nil {
+	if err := errors.Join(os.RemoveAll(f.dir), os.MkdirAll(f.dir, 0o700)); err != nil {
 		return nil, providers.Errorf(providers.Internal, "cannot make a directory for the checkout: %v", err)
 	}
-	defer func() { _ = os.RemoveAll(part) }() // it is renamed, or of no use
-	f := &fetch{c: c, url: at, host: u.Host, src: src, dir: part, log: log, secret: c.credential(namespace, u)}
+	defer func() { _ = os.RemoveAll(f.dir) }() // it is renamed, or of no use
 	commit, size, err := f.run(ctx)
 	if err != nil {
 		return nil, f.refusal(ctx, err)
 	}
-	final := place(dir, commit, src.depth())
+	final := place(dir, commit, f.src.depth())
 	use := c.use(final, commit)
 	use.Bytes = size
 	if _, err := os.Lstat(final); err != nil {
-		use.Fetched, err = true, errors.Join(c.share(part, true), os.Rename(part, final))
+		use.Fetched, err = true, errors.Join(c.share(f.dir, true), os.Rename(f.dir, final))
 		if err != nil {
 			use.Release()
 			return nil, providers.Errorf(providers.Internal, "cannot keep the checkout: %v", err)
 		}
 	}
-	if err := makeCurrent(dir, record{Commit: commit, Source: src, Began: began}); err != nil {
+	if err := makeCurrent(dir, record{Commit: commit, Source: f.src, Began: began}); err != nil {
 		use.Release()
 		return nil, providers.Errorf(providers.Internal, "cannot keep the checkout: %v", err)
 	}
 	c.fit()
 	return use, nil
-}
-
-// Use returns the checkout that is current for the source, and fetches one where there is none.
-func (c *Cloner) Use(ctx context.Context, name, attempt string, src Source, log io.Writer) (*Checkout, error) {
-	namespace, _, _ := strings.Cut(name, "/")
-	if _, _, err := c.address(namespace, &src); err != nil {
-		return nil, err
-	}
-	dir, err := c.folder(name)
-	if err != nil {
-		return nil, err
-	}
-	if r, err := current(dir); err == nil && r.Source == src {
-		at := place(dir, r.Commit, src.depth())
-		use := c.use(at, r.Commit)
-		if _, err := os.Stat(at); err == nil {
-			return use, nil
-		}
-		use.Release()
-	}
-	return c.Fetch(ctx, name, attempt, src, log)
 }
 
 // credential is what a host wants to see, if nobody on the way sees it.

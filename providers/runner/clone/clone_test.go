@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -195,6 +196,66 @@ func TestCheckoutsAreKept(t *testing.T) {
 	_, err = Open(c.opts)
 	require.NoError(t, err)
 	require.NoDirExists(t, left)
+}
+
+// What another node has fetched again is fetched here, too, once for all that use it; what is as new serves without.
+func TestAClonedAgainElsewhereIsUsed(t *testing.T) {
+	t.Parallel()
+	dir, run := origin(t)
+	one, other := cloner(t, Options{Local: []string{dir}}), cloner(t, Options{Local: []string{dir}})
+	src := func(clone uint64) Source { return Source{URL: dir, Clone: clone} }
+	use := func(clone uint64) (commit string, fetched bool) {
+		got, err := other.Use(t.Context(), "default/shop", "use", src(clone), nil)
+		require.NoError(t, err)
+		defer got.Release()
+		return got.Commit, got.Fetched
+	}
+	first := run("rev-parse", "HEAD")
+	commit, _ := use(7)
+	require.Equal(t, first, commit)
+	run("commit", "-qm", "three", "--allow-empty")
+	second := run("rev-parse", "HEAD")
+	got, err := one.Fetch(t.Context(), "default/shop", "again", src(9), nil)
+	require.NoError(t, err)
+	got.Release()
+
+	commit, fetched := use(7)
+	require.Equal(t, first, commit, "a use that began before goes on with what it had")
+	require.False(t, fetched)
+	commit, fetched = use(9)
+	require.Equal(t, second, commit)
+	require.True(t, fetched)
+	for _, clone := range []uint64{9, 7, 0} {
+		commit, fetched = use(clone)
+		require.Equal(t, second, commit)
+		require.False(t, fetched)
+	}
+
+	run("commit", "-qm", "four", "--allow-empty")
+	unlock, err := other.lock(t.Context(), "default/shop")
+	require.NoError(t, err)
+	checkouts := make(chan *Checkout, 3)
+	for i := range 3 {
+		go func() {
+			got, err := other.Use(t.Context(), "default/shop", strconv.Itoa(i), src(12), nil)
+			if err != nil {
+				t.Error(err)
+			}
+			checkouts <- got
+		}()
+	}
+	unlock()
+	n := 0
+	for range 3 {
+		got := <-checkouts
+		require.NotNil(t, got)
+		require.Equal(t, run("rev-parse", "HEAD"), got.Commit)
+		if got.Fetched {
+			n++
+		}
+		got.Release()
+	}
+	require.Equal(t, 1, n)
 }
 
 // What is for one namespace is for no other.
