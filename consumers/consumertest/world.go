@@ -173,6 +173,13 @@ func (w *World) Events(machine, key string) []string {
 	return list
 }
 
+// Told waits for as many events of an entity as are wanted, and compares them: they are stored in a stream of their own, which may be after the answer.
+func (w *World) Told(machine, key string, want ...string) {
+	w.T.Helper()
+	w.Eventually("the events of "+key, func() bool { return len(w.Events(machine, key)) >= len(want) })
+	require.Equal(w.T, want, w.Events(machine, key))
+}
+
 // Stream reads what a stream holds under a filter.
 func (w *World) Stream(stream, filter string) []*jetstream.RawStreamMsg {
 	w.T.Helper()

@@ -68,7 +68,7 @@ func TestRoutes(t *testing.T) {
 	w.Ask(consumertest.ToThing("a", "work", `{"how":"at mars"}`))
 	w.Ask(consumertest.ToThing("here", "work", `{"how":"at Nowhere"}`)) // no DNS label
 	w.Reaches("here", "open")
-	require.Len(t, w.Stream(streams.EffectStream, "instar.fx.thing.work=mars.default.a"), 1)
+	w.Eventually("its task", func() bool { return len(w.Stream(streams.EffectStream, "instar.fx.thing.work=mars.default.a")) == 1 })
 	_, err := w.JS.Consumer(w.Ctx, streams.EffectStream, "fx-thing-work=mars")
 	require.ErrorIs(t, err, jetstream.ErrConsumerNotFound)
 	r.add("mars")
@@ -89,8 +89,11 @@ func TestATaskOfAnOlderProgramIsMoved(t *testing.T) {
 	w, k, r := routed(t)
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	w.Ask(consumertest.ToThing("a", "work", `{"how":"at mars"}`))
-	stored := w.Stream(streams.EffectStream, "instar.fx.thing.work=mars.default.a")
-	require.Len(t, stored, 1)
+	var stored []*jetstream.RawStreamMsg
+	w.Eventually("its task", func() bool {
+		stored = w.Stream(streams.EffectStream, "instar.fx.thing.work=mars.default.a")
+		return len(stored) == 1
+	})
 	s, err := w.JS.Stream(w.Ctx, streams.EffectStream)
 	require.NoError(t, err)
 	require.NoError(t, s.Purge(w.Ctx))

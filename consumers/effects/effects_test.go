@@ -25,9 +25,7 @@ func TestEffects(t *testing.T) {
 	}
 	require.Equal(t, "worked", w.Reaches("well", "open").Data.(*consumertest.Thing).Text)
 	require.Equal(t, "worked", w.Reaches("second", "open").Data.(*consumertest.Thing).Text)
-	require.Equal(t, []string{
-		"1 thing.created", "2 thing.working", "3 effect.retrying", "4 effect.retried", "5 thing.worked",
-	}, w.Events("thing", "default.second"))
+	w.Told("thing", "default.second", "1 thing.created", "2 thing.working", "3 effect.retrying", "4 effect.retried", "5 thing.worked")
 	require.Equal(t, "no such work", w.Reaches("invalid", "broken").LastError.Message)
 	require.Equal(t, "not today", w.Reaches("never", "broken").LastError.Message)
 	require.Equal(t, "result-too-large", w.Reaches("large", "broken").LastError.Code)
@@ -113,8 +111,7 @@ func TestAResultThatComesTwiceIsTakenOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, w.Ask(cmd).Outcome, i)
 	}
-	w.Eventually("its events", func() bool { return len(w.Events("thing", "default.a")) == 4 })
-	require.Equal(t, []string{"1 thing.created", "2 thing.working", "3 thing.worked", "3 command.refused"}, w.Events("thing", "default.a"))
+	w.Told("thing", "default.a", "1 thing.created", "2 thing.working", "3 thing.worked", "3 command.refused")
 }
 
 // Nobody waits for the task of an entity that was deleted, of which its bucket keeps a marker.

@@ -67,6 +67,7 @@ func TestAKeyIsAnsweredOnce(t *testing.T) {
 	w.Empty(streams.CommandStream) // and what it has seen
 	w.start()
 	again("after a restart")
+	w.Eventually("its event", func() bool { return len(w.Events("thing", "default.a")) > events })
 	require.Len(t, w.Events("thing", "default.a"), events+1, "a refusal is told once")
 	other := commands[0]
 	other.Body = []byte(`{"n":77}`)

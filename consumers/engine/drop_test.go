@@ -268,6 +268,7 @@ func TestWhatWasDroppedIsNotBroughtBack(t *testing.T) {
 	w.dropping()
 	w.Eventually("the end of the command", func() bool { return len(w.Stream(streams.CommandStream, "instar.in.>")) == 0 })
 	require.True(t, w.isDropped("a"))
+	w.Eventually("its events", func() bool { return len(w.Events("thing", "default.a")) >= 3 })
 	require.Len(t, w.Events("thing", "default.a"), 3)
 }
 

@@ -110,7 +110,7 @@ func TestAWrongGuessKnowsTheCommandAgain(t *testing.T) {
 	require.Equal(t, first.Version, again.Version)
 	require.Equal(t, machines.Applied, again.Outcome)
 	require.True(t, again.Replayed)
-	require.Equal(t, []string{"1 thing.created"}, w.Events("thing", "default.a"))
+	w.Told("thing", "default.a", "1 thing.created")
 }
 
 // The value of an entity is lost, its events and its effect are not, and it is taken for one that was never there: what the new life
@@ -209,7 +209,7 @@ func TestGuessesOfManyAtOnce(t *testing.T) {
 				purge(t, w)
 				w.start()
 			}
-			require.Equal(t, []string{"1 thing.created"}, w.Events("thing", "default.t7"))
+			w.Told("thing", "default.t7", "1 thing.created")
 		})
 	}
 }
