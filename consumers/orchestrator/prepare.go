@@ -20,22 +20,29 @@ const (
 	deleteAgain = 30 * time.Second // after a command that has changed nothing
 )
 
-// prepare makes the tasks that a repository asks for, and has it cloned.
+// prepare makes the tasks that a repository asks for, and has it cloned: once for each generation, however often it is called before all of them are made.
 func (l *loop) prepare(name string, r *repo) {
-	generation, spec, clone := r.generation, r.data.Spec, r.data.Clone && r.data.URL != ""
+	generation, spec, clone := r.generation, r.data.Spec, r.data.Clone && r.data.URL != "" && r.cloned != r.generation
 	_, starting := l.ledger.slots[name+"."+repository.CloneTask] // maybe with another URL
 	l.ask(name, r, func(ctx context.Context) answer {
+		a := answer{prepares: true}
 		if clone {
-			if busy, err := l.makeClone(ctx, name, generation, starting, spec); err != nil || busy {
-				return answer{err: err, busy: busy}
+			if a.busy, a.err = l.makeClone(ctx, name, generation, starting, spec); a.err != nil || a.busy {
+				return a
 			}
 		}
+		a.cloned = generation
 		for i, typ := range spec.Analyses {
-			if err := l.makeTask(ctx, name, typ, task.CreateBody{Spec: task.Spec{Type: typ, SortOrder: i}}); err != nil {
-				return answer{err: err}
+			var busy bool
+			if busy, a.err = l.makeTask(ctx, name, typ, task.CreateBody{Spec: task.Spec{Type: typ, SortOrder: i}}); a.err != nil {
+				return a
 			}
+			a.busy = a.busy || busy
 		}
-		return answer{applied: generation}
+		if !a.busy {
+			a.applied = generation
+		}
+		return a
 	})
 }
 
@@ -68,7 +75,7 @@ func (l *loop) makeClone(ctx context.Context, name string, generation uint64, st
 	case a.Refusal == nil: // of one that was started meanwhile nothing has changed
 		return a.Outcome == machines.Unchanged && a.State == task.Running, nil
 	}
-	return false, l.makeTask(ctx, name, repository.CloneTask, task.CreateBody{Spec: task.Spec{Type: repository.CloneTask, Priority: 1, SortOrder: -1_000_000}, Run: true, Order: task.Order{Batch: batch}})
+	return l.makeTask(ctx, name, repository.CloneTask, task.CreateBody{Spec: task.Spec{Type: repository.CloneTask, Priority: 1, SortOrder: -1_000_000}, Run: true, Order: task.Order{Batch: batch}})
 }
 
 // stored reads a task from its leader; of one that is not there the data is empty.
@@ -85,17 +92,24 @@ func (l *loop) stored(ctx context.Context, key string) (*task.Data, string, erro
 	return d, e.State, err
 }
 
-// makeTask creates a task unless it is there.
-func (l *loop) makeTask(ctx context.Context, repo, id string, b task.CreateBody) error {
+// makeTask creates a task unless it is there. One that is being deleted is waited for: it is busy until it is gone.
+func (l *loop) makeTask(ctx context.Context, repo, id string, b task.CreateBody) (busy bool, err error) {
+	key := repo + "." + id
+	if item, ok := l.Tasks.Get(key); ok && item.State == task.Deleting { // each refusal would be an event
+		return true, nil
+	}
 	body, err := json.Marshal(b)
 	if err != nil {
-		return err
+		return false, err
 	}
-	a, err := l.command(ctx, publish.Command{Machine: task.Machine.Name, Key: repo + "." + id, Name: task.CommandCreate, Body: body})
-	if err == nil && a.Refusal != nil && a.Refusal.Code != machines.CodeExists {
-		err = fmt.Errorf("task %s.%s: %w", repo, id, a.Refusal)
+	a, err := l.command(ctx, publish.Command{Machine: task.Machine.Name, Key: key, Name: task.CommandCreate, Body: body})
+	switch {
+	case err != nil || a.Refusal == nil:
+		return false, err
+	case a.Refusal.Code == machines.CodeExists:
+		return a.Refusal.State == task.Deleting, nil
 	}
-	return err
+	return false, fmt.Errorf("task %s: %w", key, a.Refusal)
 }
 
 // emptying is how far the deletion of a repository's tasks is.

@@ -36,19 +36,34 @@ type repo struct {
 	asking  bool
 	awaits  uint64    // version that the last answer named
 	told    time.Time // when the last report was answered
-	not     time.Time // before this nothing is asked
-	failed  int       // questions in a row that were refused, or not answered
+	reports backoff   // of what the repository is told
+	makes   backoff   // of the tasks that it asks for: one that cannot be made keeps no count back
+	cloned  uint64    // generation whose clone was asked for
 	applied uint64    // generation whose tasks were made
 	emptying
 }
 
+// backoff is when something may be asked again.
+type backoff struct {
+	not    time.Time // not before
+	failed int       // questions in a row that were refused, or not answered
+}
+
+// fail waits longer each time: a refusal changes nothing, and may come again for as long as something is parked.
+func (b *backoff) fail(now time.Time) {
+	b.not = now.Add(min(askAgain<<min(b.failed, 8), askMost))
+	b.failed++
+}
+
 // answer is what became of a question.
 type answer struct {
-	repo    string
-	version uint64
-	applied uint64
-	busy    bool // it is to be asked again a little later
-	err     error
+	repo     string
+	prepares bool // it was about tasks that a repository asks for, not what that is told
+	version  uint64
+	cloned   uint64
+	applied  uint64
+	busy     bool // it is to be asked again a little later
+	err      error
 }
 
 // startable reports whether tasks of a repository may be started at all.
@@ -85,10 +100,13 @@ func (l *loop) repository(item index.Item, deleted bool) {
 	}
 	anew := before == nil || r.parked || r.data.URL != d.URL || (r.state == repository.Deleting) != (item.State == repository.Deleting)
 	if item.Generation < r.generation {
-		r.applied = 0
+		r.applied, r.cloned = 0, 0
+	}
+	if item.Generation != r.generation {
+		r.makes = backoff{}
 	}
 	if item.Version != r.version {
-		r.not, r.failed = time.Time{}, 0
+		r.reports = backoff{}
 	}
 	r.data, r.state, r.version, r.generation, r.parked = d, item.State, item.Version, item.Generation, false
 	l.tally.SetSpec(item.Key, d.Spec)
@@ -145,8 +163,6 @@ func (l *loop) look(name string, now time.Time) time.Time {
 		return time.Time{}
 	case r.version < r.awaits && now.Sub(r.told) < askAgain: // the index has not seen the last report
 		return r.told.Add(askAgain)
-	case now.Before(r.not):
-		return r.not
 	}
 	return l.tellOne(name, r, now)
 }
@@ -167,11 +183,18 @@ func earlier(a, b time.Time) time.Time {
 func (l *loop) tellOne(name string, r *repo, now time.Time) time.Time {
 	counts := l.tally.Counts(name)
 	var again time.Time
-	if r.state == repository.Deleting {
+	switch {
+	case r.state == repository.Deleting:
 		again = l.empty(name, r, now)
-	} else if applied := max(r.applied, r.data.Applied); applied < r.generation {
+	case max(r.applied, r.data.Applied) >= r.generation:
+	case now.Before(r.makes.not):
+		again = r.makes.not
+	default:
 		l.prepare(name, r)
 		return time.Time{}
+	}
+	if now.Before(r.reports.not) {
+		return earlier(again, r.reports.not)
 	}
 	stored := repository.Counts{}
 	if r.data.Tasks != nil {
@@ -226,21 +249,23 @@ func (l *loop) answered(a answer) {
 		return
 	}
 	now := l.clock()
-	r.asking, r.told = false, now
+	r.asking = false
+	again := &r.makes
+	if !a.prepares {
+		again, r.told = &r.reports, now
+	}
+	r.awaits, r.cloned, r.applied = max(r.awaits, a.version), max(r.cloned, a.cloned), max(r.applied, a.applied)
 	if a.err != nil {
 		if l.ctx.Err() == nil {
-			l.Log.Warn("a repository cannot be told; trying again", "repository", a.repo, "error", a.err)
+			l.Log.Warn("a repository cannot be told, or given its tasks; trying again", "repository", a.repo, "error", a.err)
 		}
-		r.not = now.Add(min(askAgain<<min(r.failed, 8), askMost)) // a refusal changes nothing, and may come again for as long as something is parked
-		r.failed++
+		again.fail(now)
 		return
 	}
-	r.failed = 0
+	*again = backoff{}
 	if a.busy {
-		r.not = now.Add(countsEvery)
+		again.not = now.Add(countsEvery)
 	}
-	r.awaits = max(r.awaits, a.version)
-	r.applied = max(r.applied, a.applied)
 }
 
 // command asks for the answer of a command. A refusal is no error: what is stored decides what is asked next.

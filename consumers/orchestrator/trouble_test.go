@@ -223,7 +223,7 @@ func TestWhatIsRefusedIsAskedLessAndLess(t *testing.T) {
 	l.repos["default.a"] = r
 	asked := 0
 	for end := now.Add(time.Hour); now.Before(end); now = now.Add(time.Second) {
-		if l.look("default.a", now); now.Before(r.not) {
+		if l.look("default.a", now); now.Before(r.reports.not) {
 			continue
 		}
 		asked++
@@ -232,7 +232,7 @@ func TestWhatIsRefusedIsAskedLessAndLess(t *testing.T) {
 	}
 	require.Less(t, asked, 80)
 	l.repository(index.Item{Key: "default.a", State: repository.Ready, Version: 7, Value: &repository.Data{}}, false)
-	require.True(t, r.not.IsZero(), "what has changed is looked at at once")
+	require.True(t, r.reports.not.IsZero(), "what has changed is looked at at once")
 }
 
 // While as many are asked as may be, the others cost nothing.

@@ -34,6 +34,7 @@ type world struct {
 	last    *Orchestrator // that was started
 	mu      sync.Mutex
 	perform func(context.Context, machines.Task, task.Run) machines.Result
+	erase   func(context.Context) // before anything starts; nil erases at once
 }
 
 func setup(t *testing.T, profile embedded.Profile) *world {
@@ -47,6 +48,9 @@ func setup(t *testing.T, profile embedded.Profile) *world {
 // Perform is what all workers do.
 func (w *world) Perform(ctx context.Context, t machines.Task) machines.Result {
 	if t.Effect == task.EffectErase {
+		if w.erase != nil {
+			w.erase(ctx)
+		}
 		return machines.Result{Data: task.Erased{}}
 	}
 	var r task.Run

@@ -105,7 +105,7 @@ var inputs = []machines.Command{
 	{Name: CommandSchedule, Doc: "Set or end the times at which it runs by itself.", Body: ScheduleBody{}},
 	{Name: CommandDelete, Doc: "Delete it with its documents; a running one has to be canceled before.", Destructive: true},
 	{Name: ReportStarted, Doc: "A slot is taken for it.", Body: Started{}, Report: true},
-	{Name: ReportBlocked, Doc: "A task that it runs after has failed for good, or was canceled.", Body: Blocked{}, Report: true},
+	{Name: ReportBlocked, Doc: "A task that it runs after has failed for good, or was canceled or deleted.", Body: Blocked{}, Report: true},
 	{Name: ReportExpired, Doc: "It ended longer ago than ended tasks are kept.", Body: Expired{}, Report: true},
 	{Name: ReportProgress, Doc: "How far it is.", Body: Progress{}, Report: true},
 	{Name: ReportDone, Doc: "The attempt succeeded, or asks to wait.", Body: Result{}, Report: true},

@@ -64,11 +64,10 @@ func TestDoorsRefuseWhatDoesNotFit(t *testing.T) {
 	r := start(t, tasks.Runner)
 	r.refused(404, "POST", "/v1/repositories/none/tasks/a/create", `{"type":"http"}`)
 	r.ok("POST", "/v1/repositories/a/create", `{}`)
-	r.ok("POST", "/v1/repositories/a/pause", `{}`)
 	r.ok("POST", "/v1/queues/type-http/configure", `{"cap":1}`)
 	require.Contains(t, r.refused(422, "POST", "/v1/repositories/a/tasks/x/create", `{"type":"http","runAfter":["y"]}`), "no task y")
 	require.Contains(t, r.refused(422, "POST", "/v1/repositories/a/tasks/x/create", `{"type":"http","runAfter":["x"]}`), "after itself: x after x")
-	r.ok("POST", "/v1/repositories/a/tasks/one/create", `{"type":"http","params":{"url":"http://127.0.0.1:1/"},"run":true,"uniqueKey":"u"}`)
+	r.ok("POST", "/v1/repositories/a/tasks/one/create", `{"type":"http","params":{"url":"http://127.0.0.1:1/"},"run":true,"delay":"1h","uniqueKey":"u"}`)
 	require.Eventually(t, func() bool {
 		resp, _ := r.do("POST", "/v1/repositories/a/tasks/two/create", `{"type":"http","params":{"url":"http://127.0.0.1:1/"},"run":true,"notBefore":"2100-01-01T00:00:00Z"}`)
 		if resp.StatusCode == http.StatusTooManyRequests {
