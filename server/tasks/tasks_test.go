@@ -77,7 +77,11 @@ func TestDoorsRefuseWhatDoesNotFit(t *testing.T) {
 		_, _ = r.do("POST", "/v1/repositories/a/tasks/two/delete", "")
 		return false
 	}, 20*time.Second, 50*time.Millisecond, "the queue is full")
-	r.refused(409, "POST", "/v1/repositories/a/tasks/three/create", `{"type":"exec","params":{"program":"x"},"run":true,"uniqueKey":"u"}`)
+	require.Eventually(t, func() bool { // the place that one was given fills the queue before it is seen to be queued, and under which key
+		resp, _ := r.do("POST", "/v1/repositories/a/tasks/three/create", `{"type":"exec","params":{"program":"x"},"run":true,"delay":"1h","uniqueKey":"u"}`)
+		_, _ = r.do("POST", "/v1/repositories/a/tasks/three/delete", "")
+		return resp.StatusCode == http.StatusConflict
+	}, 20*time.Second, 20*time.Millisecond, "the key is taken")
 
 	again := r.ok("POST", "/v1/tasks/one/run", "")
 	require.Equal(t, true, again["already"])
