@@ -45,6 +45,7 @@ type Host struct {
 	serving []func(context.Context, string) error
 	hints   []func(string) (string, string)
 	listens []netip.AddrPort
+	shared  []any
 }
 
 // host is the server as providers see it whose parts some steps stop.
@@ -122,6 +123,23 @@ func (h *Host) Serving(do func(ctx context.Context, url string) error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.serving = append(h.serving, do)
+}
+
+// Share lets providers of machines that come later in [Options.Machines] have something; see [Shared].
+func (h *Host) Share(v any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shared = append(h.shared, v)
+}
+
+// Shared is what a provider that was opened earlier on this server has shared of a type, and false when there is none.
+func Shared[T any](h *Host) (v T, ok bool) {
+	for _, s := range each(h.app, func(h *Host) []any { return h.shared }) {
+		if v, ok = s.(T); ok {
+			return v, true
+		}
+	}
+	return v, false
 }
 
 // Say tells a person something in dev; elsewhere it says nothing.

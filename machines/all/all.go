@@ -6,6 +6,7 @@ import (
 	"github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/machines/domain"
 	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/machines/preservation"
 	"github.com/bcc94042/instar/machines/queue"
 	"github.com/bcc94042/instar/machines/relay"
@@ -26,5 +27,6 @@ func Machines() []*machines.Machine {
 		queue.Machine,
 		database.Machine, // which servers have only where tenants are configured
 		domain.Machine,   // and this one where there is a proxy
+		platform.Machine, // where there are both, and instances are configured
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/machines/domain"
 	"github.com/bcc94042/instar/machines/instance"
+	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/machines/preservation"
 	"github.com/bcc94042/instar/machines/queue"
 	relaymachine "github.com/bcc94042/instar/machines/relay"
@@ -17,6 +18,7 @@ import (
 	"github.com/bcc94042/instar/server/domains"
 	"github.com/bcc94042/instar/server/instances"
 	"github.com/bcc94042/instar/server/keyset"
+	"github.com/bcc94042/instar/server/platform"
 	"github.com/bcc94042/instar/server/relays"
 	"github.com/bcc94042/instar/server/services"
 	"github.com/bcc94042/instar/server/tasks"
@@ -37,6 +39,7 @@ func Options() server.Options {
 			queue.Machine.Name:        tasks.QueueProvider(),
 			database.Machine.Name:     tenants.Provider(),
 			domain.Machine.Name:       domains.Provider(),
+			machine.Machine.Name:      platform.Provider(),
 		},
 		Programs: map[string]server.Program{
 			"run-template":  {Run: process.Main},

@@ -20,7 +20,7 @@ func (c Config) Changes() []any {
 			attrs = append(attrs, o.key, v)
 		}
 	}
-	for name, n := range map[string]int{"auth.tokens": len(c.Auth.Tokens), "nats.users": len(c.NATS.Users), "outbox.sources": len(c.Outbox.Sources), "tenants.servers": len(c.Tenants.Servers)} {
+	for name, n := range map[string]int{"auth.tokens": len(c.Auth.Tokens), "nats.users": len(c.NATS.Users), "outbox.sources": len(c.Outbox.Sources), "tenants.servers": len(c.Tenants.Servers), "platform.versions": len(c.Platform.Versions)} {
 		if n > 0 {
 			attrs = append(attrs, name, n)
 		}

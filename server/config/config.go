@@ -45,6 +45,7 @@ type Config struct {
 	Outbox       Outbox    `koanf:"outbox"`
 	Tenants      Tenants   `koanf:"tenants"`
 	Domains      Domains   `koanf:"domains"`
+	Platform     Platform  `koanf:"platform"`
 	Discovery    Discovery `koanf:"discovery"`
 	Limits       Limits    `koanf:"limits"`
 	Log          Log       `koanf:"log"`
@@ -282,6 +283,7 @@ func Defaults(mode string) Config {
 		Ended:     Ended{DropAfter: 7 * 24 * time.Hour},
 		Outbox:    Outbox{Postgres: PostgresOff},
 		Domains:   Domains{ACME: LetsEncrypt},
+		Platform:  defaultPlatform(),
 		Discovery: Discovery{DNSDomain: "instar"},
 		Limits:    defaultLimits(),
 		Log:       Log{Level: "info", Format: "text"},
@@ -327,6 +329,7 @@ func (c Config) Redacted() Config {
 	c.Outbox = c.Outbox.redacted()
 	c.Tasks = c.Tasks.redacted()
 	c.Tenants = c.Tenants.redacted()
+	c.Platform = c.Platform.redacted()
 	return c
 }
 

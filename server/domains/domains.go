@@ -1,15 +1,18 @@
 package domains
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"regexp"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/bcc94042/instar/api"
@@ -70,6 +73,12 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 		return server.Work{}, err
 	}
 	dialer := reach.Dialer()
+	dialer.Control = func(network, address string, c syscall.RawConn) error {
+		if to, err := netip.ParseAddrPort(address); err == nil && h.Config.Platform.Runs(to) { // on this host, and meant
+			return (&guard.Guard{Allow: allow, Own: h.Listening}).Admit(to)
+		}
+		return reach.Control(network, address, c)
+	}
 	dialer.KeepAlive = 0 // a target that is gone without a word must not hold a request for ever
 	px := proxy.New(proxy.Options{Log: h.Log, Dial: dialer.DialContext, AnswerWithin: answerWithin, Admit: held.admit})
 	if err := h.Register(px); err != nil {
@@ -113,12 +122,14 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 			return []admin.Check{{Name: "domains", Detail: "the routes of domains are still being read"}}
 		}
 	})
-	d := &door{refuses: c.Refuses}
+	refuses := func(host string) string { return cmp.Or(c.Refuses(host), h.Config.Platform.Refuses(host)) }
+	d := &door{refuses: refuses}
 	h.API(func(o *api.Options) {
 		d.next, o.Admit, o.Pools = o.Admit, d.admit, append(o.Pools, held.secure, held.clear, held.requests, held.site)
 	})
 	h.Say("Domains: the proxy is at %s. How names of tenants are bound: docs/domains.md", secure.Addr())
-	p := &domain.Provider{Records: records, Table: t, Issuer: certs, Refuses: c.Refuses}
+	p := &domain.Provider{Records: records, Table: t, Issuer: certs, Refuses: refuses}
+	h.Share(&Front{table: t, Issuer: certs, Addr: secure.Addr().String()})
 	return server.Work{Performer: p, Looker: p}, nil
 }
 

@@ -112,6 +112,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 			}
 		}
 	})
+	h.Share(&Databases{performer: p, keys: keys})
 	return server.Work{Performer: p, Looker: p}, nil
 }
 

@@ -1,0 +1,149 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/bcc94042/instar/machines"
+)
+
+// Platform are instances of the tenants' own: what runs, and below which domain each is reached. Without a domain there is no such machine.
+type Platform struct {
+	Domain    string             `koanf:"domain"`    // below which the slugs of tenants are names; a wildcard record leads there to the proxy
+	Versions  map[string]Release `koanf:"versions"`  // of the application, that can be had
+	Channels  map[string]string  `koanf:"channels"`  // version by release channel
+	Sizes     map[string]string  `koanf:"sizes"`     // quota of a tenant's bucket by size of instance; small is 256MiB when there are none
+	Env       map[string]string  `koanf:"env"`       // of every release
+	Dir       string             `koanf:"dir"`       // of releases and tenants; platform in the data directory when empty
+	Host      string             `koanf:"host"`      // IP address that releases listen on
+	Ports     string             `koanf:"ports"`     // of releases; nothing else is to listen there
+	Health    string             `koanf:"health"`    // path that a live release answers below 400
+	Readiness string             `koanf:"readiness"` // path that a tenant who is ready answers below 400, through the proxy
+	Startup   time.Duration      `koanf:"startup"`   // until a release has to answer
+}
+
+// Release is a version of the application: a program that serves the socket that it is handed, or listens on the port in PORT.
+type Release struct {
+	Command []string          `koanf:"command"`
+	Env     map[string]string `koanf:"env"`
+}
+
+func defaultPlatform() Platform {
+	return Platform{Host: "127.0.0.1", Ports: "20000-29999", Health: "/", Readiness: "/", Startup: time.Minute}
+}
+
+var (
+	versionForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$`)
+	portsForm   = regexp.MustCompile(`^[0-9]{1,5}-[0-9]{1,5}$`)
+)
+
+// smallBucket is the quota where no sizes are configured.
+const smallBucket = 256 << 20
+
+// On reports whether tenants can have instances.
+func (p Platform) On() bool { return p.Domain != "" }
+
+// Range are the first and the last port of releases.
+func (p Platform) Range() (first, last int) {
+	from, to, _ := strings.Cut(p.Ports, "-")
+	first, _ = strconv.Atoi(from) // was checked
+	last, _ = strconv.Atoi(to)
+	return first, last
+}
+
+// Runs reports whether an address is one of a release.
+func (p Platform) Runs(at netip.AddrPort) bool {
+	first, last := p.Range()
+	host, err := netip.ParseAddr(p.Host)
+	return p.On() && err == nil && at.Addr().Unmap() == host.Unmap() && int(at.Port()) >= first && int(at.Port()) <= last
+}
+
+// Refuses is why a name cannot be bound, or empty: slugs are below the domain of the platform.
+func (p Platform) Refuses(host string) string {
+	if p.On() && (host == p.Domain || strings.HasSuffix(host, "."+p.Domain)) {
+		return fmt.Sprintf("%s is the platform's: names below it are those of instances", p.Domain)
+	}
+	return ""
+}
+
+// Quotas are the bytes of a tenant's bucket by size of instance.
+func (p Platform) Quotas() map[string]int64 {
+	if len(p.Sizes) == 0 {
+		return map[string]int64{DefaultSize: smallBucket}
+	}
+	all := map[string]int64{}
+	for name, text := range p.Sizes {
+		all[name] = size(text)
+	}
+	return all
+}
+
+func (p Platform) validate(c *Config) error {
+	if !p.On() {
+		if len(p.Versions) > 0 || len(p.Channels) > 0 {
+			return errors.New("platform: needs a domain below which the slugs of tenants are names")
+		}
+		return nil
+	}
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("platform."+format, args...))
+		}
+	}
+	check(pointForm.MatchString(p.Domain), "domain: %q is not a domain name in lower case", p.Domain)
+	check(c.Tenants.On(), "domain: an instance has a database of its own, which needs the section tenants")
+	check(c.Domains.On(), "domain: an instance is reached through the proxy, which needs domains.https")
+	check(!c.Cluster.On(), "domain: instances are processes of one machine, so a member of a cluster cannot have them; run one server, which may be attached (nats.url)")
+	check(len(p.Versions) > 0, "versions: needs at least one version of the application")
+	for _, name := range slices.Sorted(maps.Keys(p.Versions)) {
+		check(versionForm.MatchString(name), "versions: %q is no name of a version: lower-case letters, digits, and ._- within", name)
+		check(len(p.Versions[name].Command) > 0, "versions.%s.command: needs a program", name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Channels)) {
+		_, known := p.Versions[p.Channels[name]]
+		check(known, "channels.%s: %q is none of platform.versions", name, p.Channels[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Sizes)) {
+		n, err := humanize.ParseBytes(p.Sizes[name])
+		check(machines.IsLabel(name) && err == nil && n > 0, "sizes.%s: %q is not a size such as 1GiB", name, p.Sizes[name])
+	}
+	_, err := netip.ParseAddr(p.Host)
+	check(err == nil, "host: %q is not an IP address", p.Host)
+	first, last := p.Range()
+	check(portsForm.MatchString(p.Ports) && first >= 1 && first <= last && last <= 65535, "ports: %q is no range such as 20000-29999", p.Ports)
+	check(strings.HasPrefix(p.Health, "/"), "health: %q is no path", p.Health)
+	check(strings.HasPrefix(p.Readiness, "/"), "readiness: %q is no path", p.Readiness)
+	check(p.Startup >= time.Second && p.Startup <= time.Hour, "startup: %s is not between 1s and 1h", p.Startup)
+	return errors.Join(errs...)
+}
+
+// redacted has *** in place of what variables have.
+func (p Platform) redacted() Platform {
+	hide := func(env map[string]string) map[string]string {
+		if env == nil {
+			return nil
+		}
+		all := map[string]string{}
+		for k := range env {
+			all[k] = hidden
+		}
+		return all
+	}
+	p.Env = hide(p.Env)
+	p.Versions = maps.Clone(p.Versions)
+	for name, r := range p.Versions {
+		r.Env = hide(r.Env)
+		p.Versions[name] = r
+	}
+	return p
+}

@@ -1,0 +1,52 @@
+package config
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestPlatform(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	around := `domains: {https: 127.0.0.1:8443, keys: ` + dir + `/d.json}
+tenants: {source: {dsn: "postgres://a@b/c"}, servers: [{name: own, dsn: "postgres://a@b/c"}], keys: ` + dir + `/t.json, migrations: ../../providers/database/databasetest/migrations}
+`
+	c, err := Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "good.yaml", around+`platform:
+  domain: apps.example.net
+  versions: {"1.0": {command: [/opt/shop, serve], env: {A: secret}}, "1.1": {command: [/opt/shop]}}
+  channels: {stable: "1.0"}
+  env: {B: secret}
+`)), nil)
+	require.NoError(t, err)
+	require.True(t, c.Platform.On())
+	require.Equal(t, []string{"/opt/shop", "serve"}, c.Platform.Versions["1.0"].Command)
+	require.Equal(t, map[string]int64{DefaultSize: 256 << 20}, c.Platform.Quotas())
+	require.NotContains(t, c.String(), "secret")
+	for at, runs := range map[string]bool{"127.0.0.1:20000": true, "[::ffff:127.0.0.1]:29999": true, "127.0.0.1:30000": false, "127.0.0.2:20000": false} {
+		require.Equal(t, runs, c.Platform.Runs(netip.MustParseAddrPort(at)), at)
+	}
+	for host, refused := range map[string]bool{"apps.example.net": true, "a.apps.example.net": true, "myapps.example.net": false} {
+		require.Equal(t, refused, c.Platform.Refuses(host) != "", host)
+	}
+	_, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "bad.yaml", `platform:
+  domain: Apps
+  versions: {"A": {}}
+  channels: {stable: "2"}
+  sizes: {small: big}
+  host: localhost
+  ports: 30-20
+  health: x
+  readiness: y
+  startup: 2h
+cluster: {name: c}
+`)), nil)
+	for _, want := range []string{
+		"platform.domain: \"Apps\"", "needs the section tenants", "needs domains.https", "member of a cluster", "platform.versions: \"A\"", "versions.A.command", "channels.stable", "sizes.small", "platform.host", "platform.ports", "platform.health", "platform.readiness", "platform.startup",
+	} {
+		require.ErrorContains(t, err, want)
+	}
+	_, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "half.yaml", `platform: {channels: {stable: "1"}}`)), nil)
+	require.ErrorContains(t, err, "platform: needs a domain")
+}

@@ -1,0 +1,26 @@
+package domains
+
+import (
+	"context"
+	"iter"
+
+	"github.com/bcc94042/instar/providers/domain"
+)
+
+// Front is the proxy of this node, for other machines whose names it serves; [server.Shared] has it where there is one. As a [domain.Table] it is the one that the proxies of all nodes follow.
+type Front struct {
+	*table
+	Issuer *domain.Certificates
+	Addr   string // where it listens for TLS
+}
+
+// Rows are the names with their rows. One that is written meanwhile may come twice.
+func (f *Front) Rows(ctx context.Context) iter.Seq2[string, domain.Row] {
+	return func(yield func(string, domain.Row) bool) {
+		for e, err := range f.rows.List(ctx, "") {
+			if err == nil && !yield(e.Key, e.Value) { // a row that cannot be read is nobody's here
+				return
+			}
+		}
+	}
+}

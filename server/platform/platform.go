@@ -1,0 +1,137 @@
+package platform
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/bcc94042/instar/internal/wait"
+	"github.com/bcc94042/instar/machines/database"
+	domains "github.com/bcc94042/instar/machines/domain"
+	"github.com/bcc94042/instar/providers/platform"
+	"github.com/bcc94042/instar/providers/platform/process"
+	"github.com/bcc94042/instar/providers/platform/storage"
+	gateway "github.com/bcc94042/instar/providers/process"
+	"github.com/bcc94042/instar/server"
+	"github.com/bcc94042/instar/server/config"
+	front "github.com/bcc94042/instar/server/domains"
+	"github.com/bcc94042/instar/server/tenants"
+)
+
+// Role is the name of the role that renews certificates of primary domains, and gives slugs free whose session is gone.
+const Role = "platform"
+
+// Provider serves machines/platform where tenants have instances. It is opened after those of the machines database_provisioning and domain.
+func Provider() server.Provider {
+	return server.Provider{When: func(c config.Config) bool { return c.Platform.On() }, Open: open}
+}
+
+func open(ctx context.Context, h *server.Host) (server.Work, error) {
+	databases, ok := server.Shared[*tenants.Databases](h)
+	if !ok {
+		return server.Work{}, errors.New("platform: the machine database_provisioning is not served, or comes later in the list of machines")
+	}
+	proxy, ok := server.Shared[*front.Front](h)
+	if !ok {
+		return server.Work{}, errors.New("platform: the machine domain is not served, or comes later in the list of machines")
+	}
+	_, js, err := h.Connect("instances")
+	if err != nil {
+		return server.Work{}, err
+	}
+	c := h.Config.Platform
+	apps, err := openApps(h)
+	if err != nil {
+		return server.Work{}, err
+	}
+	h.OnStop("the instances", func(context.Context) error { return apps.Close(h.Config.StopServices) })
+	client := through(proxy.Addr)
+	h.OnStop("the connections to the proxy", func(context.Context) error { client.CloseIdleConnections(); return nil })
+	sizes := map[string]platform.Size{}
+	for name, n := range c.Quotas() {
+		sizes[name] = platform.Size{StorageBytes: n}
+	}
+	p := &platform.Provider{
+		Domain: c.Domain, Channels: c.Channels, Sizes: sizes, Env: c.Env, Health: domains.Health{Path: c.Health}, Readiness: c.Readiness,
+		Table: proxy, Issuer: proxy.Issuer, Apps: apps, Storage: &storage.ObjectStores{JS: js, Replicas: h.Replicas, Prefix: h.Deps.Names.Bucket("")}, Databases: databases,
+		Domains: &bindings{commands: h.Deps.Commands, domains: h.Indexes.Get(domains.Machine.Name)}, Client: client,
+		Secrets: func(enterprise string, has *database.Allocated) (map[string]string, error) {
+			if has == nil {
+				return nil, nil
+			}
+			url, err := databases.URL(enterprise, has)
+			return map[string]string{"DATABASE_URL": url}, err
+		},
+	}
+	h.Role(ctx, Role, func(ctx context.Context) error {
+		for {
+			sweep(ctx, h, proxy)
+			if !wait.For(ctx, 10*time.Minute) {
+				return nil
+			}
+		}
+	})
+	h.Say("Instances: tenants get names below %s. How they are provisioned: docs/platform.md", c.Domain)
+	return server.Work{Performer: p, Looker: p}, nil
+}
+
+// openApps takes up what runs.
+func openApps(h *server.Host) (*process.Apps, error) {
+	c := h.Config.Platform
+	versions := map[string]process.Program{}
+	for name, v := range c.Versions {
+		versions[name] = process.Program{Command: v.Command, Env: v.Env}
+	}
+	dir := c.Dir
+	if dir == "" {
+		dir = filepath.Join(h.Config.Data, "platform")
+	}
+	first, last := c.Range()
+	apps, err := process.Open(process.Config{
+		Dir: dir, Host: c.Host, Ports: gateway.Ports{First: first, Last: last}, Versions: versions, Health: c.Health, Startup: c.Startup, Log: h.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("platform: %w", err)
+	}
+	return apps, nil
+}
+
+// through is a client that reaches every name by the proxy of this node, as long as that has a certificate which is of the name and good now, and addresses (those of
+// releases) directly. Who has issued the certificate is not asked: it is the authority of the configuration, which this host need not trust for anything else.
+func through(proxy string) *http.Client {
+	host, port, err := net.SplitHostPort(proxy)
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+		proxy = net.JoinHostPort("127.0.0.1", port)
+	}
+	return &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it may lead anywhere
+		Transport: &http.Transport{
+			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				if host, _, err := net.SplitHostPort(address); err == nil && net.ParseIP(host) == nil {
+					address = proxy
+				}
+				return new(net.Dialer).DialContext(ctx, network, address)
+			},
+			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, VerifyConnection: good},
+			ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: 10 * time.Second,
+		},
+	}
+}
+
+// good refuses a certificate of another name, or of another time.
+func good(s tls.ConnectionState) error {
+	if len(s.PeerCertificates) == 0 {
+		return errors.New("there is no certificate")
+	}
+	leaf := s.PeerCertificates[0]
+	if now := time.Now(); now.Before(leaf.NotBefore) || now.After(leaf.NotAfter) {
+		return x509.CertificateInvalidError{Cert: leaf, Reason: x509.Expired}
+	}
+	return leaf.VerifyHostname(s.ServerName)
+}

@@ -1,0 +1,131 @@
+//go:build linux
+
+package platform_test
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	machine "github.com/bcc94042/instar/machines/platform"
+	"github.com/bcc94042/instar/machines/session"
+	"github.com/bcc94042/instar/providers/database/databasetest"
+	"github.com/bcc94042/instar/providers/database/pg"
+	"github.com/bcc94042/instar/server/builtin"
+	"github.com/bcc94042/instar/server/config"
+)
+
+const (
+	waitFor = time.Minute
+	tick    = 20 * time.Millisecond
+)
+
+// A tenant gets an instance, is opened over TLS, gets another version, and is closed; nothing is left.
+func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
+	w := setup(t, "21000-21099")
+	w.start()
+	w.send("acme", "own", "request", `{"data":"shared","customDomain":"shop.acme.test"}`)
+	d := w.ends("acme", "own", machine.Ready)
+	const host = "acme.apps.example.test"
+	require.Equal(t, host, d.PrimaryDomain)
+	rows := databasetest.Ask(t, pg.Address{DSN: own.Cluster(t).DSN("postgres"), Database: "tenant_acme"}, `select count(*)::text from public.settings`)
+	text, err := w.open(host)
+	require.NoError(t, err)
+	require.Equal(t, "1.0 acme tenant_acme "+rows, text)
+	require.NotEqual(t, "0", rows)
+	status, v := w.do("GET", "/v1/tenants/acme/domains/shop-acme-test", "")
+	require.Equal(t, http.StatusOK, status, "%v", v)
+	require.Equal(t, "pending_dns", v["state"], "nobody has made its records")
+	require.Equal(t, "default.acme.shop-acme-test", d.Route.Domain)
+
+	w.send("acme", "own", "upgrade", `{"channel":"next","weights":[50,100],"holdSeconds":1}`)
+	d = w.ends("acme", "own", machine.Ready)
+	_, v = w.do("GET", path("acme", "own"), "")
+	require.Equal(t, "1.1", d.Version, "%v", v["lastError"])
+	text, err = w.open(host)
+	require.NoError(t, err)
+	require.Equal(t, "1.1 acme tenant_acme "+rows, text)
+
+	w.send("acme", "own", "deprovision", `{"tenant":"acme"}`)
+	w.ends("acme", "own", machine.Retired)
+	require.Eventually(t, func() bool { _, err := w.open(host); return err != nil }, waitFor, tick, "it is served no more")
+	_, err = pg.Connect(t.Context(), pg.Address{DSN: own.Cluster(t).DSN("postgres"), Database: "tenant_acme"})
+	require.Equal(t, pg.NoDatabase, pg.State(err))
+	nc, err := nats.Connect(w.cfg.NATS.Listen)
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	_, err = js.Stream(t.Context(), "OBJ_tenant-acme")
+	require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
+	table, err := js.KeyValue(t.Context(), "domain_routes")
+	require.NoError(t, err)
+	row, err := table.Get(t.Context(), host)
+	require.NoError(t, err)
+	require.NotContains(t, string(row.Value()), `"route"`)
+	require.NotRegexp(t, `^\{"owner"`, string(row.Value()))
+	for _, pattern := range []string{"tenants/*", "releases/*/home"} { // that a release was there is remembered, so that no old task makes it again
+		left, err := filepath.Glob(filepath.Join(w.cfg.Data, "platform", pattern))
+		require.NoError(t, err)
+		require.Empty(t, left)
+	}
+	require.Eventually(t, func() bool {
+		_, v := w.do("GET", "/v1/tenants/acme/domains/shop-acme-test", "")
+		return v["state"] == "removed"
+	}, waitFor, tick)
+
+	w.send("acme", "own", "request", `{}`)
+	w.ends("acme", "own", machine.Ready)
+	text, err = w.open(host)
+	require.NoError(t, err)
+	require.Equal(t, "1.0 acme tenant_acme 0", text, "a tenant that was closed begins anew")
+	w.send("acme", "own", "deprovision", `{"tenant":"acme"}`)
+	w.ends("acme", "own", machine.Retired)
+}
+
+// kill -9 of the server while the application starts; the next one goes on with that process.
+func TestAKilledServerGoesOnWithTheReleaseThatStarts(t *testing.T) {
+	w := setup(t, "21100-21199")
+	gate := t.TempDir()
+	w.cfg.Platform.Env["GATE"] = gate
+	w.start()
+	w.send("other", "own", "request", `{}`)
+	w.becomes("other", "own", "it is being deployed", func(state string, d *machine.Data) bool {
+		begun, err := os.ReadDir(gate)
+		return state == machine.Deploying && d.Phase == session.Executing && err == nil && len(begun) == 1
+	})
+	w.kill()
+	w.start()
+	require.NoError(t, os.WriteFile(filepath.Join(gate, "open"), nil, 0o600))
+	app := w.ends("other", "own", machine.Ready).App.Address
+	text, err := w.open("other.apps.example.test")
+	require.NoError(t, err)
+	require.Equal(t, "1.0 other tenant_other 0", text)
+	begun, err := os.ReadDir(gate)
+	require.NoError(t, err)
+	require.Len(t, begun, 2, "one process, and the gate")
+	w.send("other", "own", "deprovision", `{"tenant":"other"}`)
+	w.ends("other", "own", machine.Retired)
+	_, err = net.Dial("tcp", app)
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+}
+
+// The machine is there only where instances are configured.
+func TestWithoutADomainThereIsNoSuchMachine(t *testing.T) {
+	t.Parallel()
+	cfg := config.Defaults(config.Dev)
+	_, err := builtin.Options().For(cfg).Machine(machine.Machine.Name)
+	require.Error(t, err)
+	require.NoError(t, builtin.Options().For(cfg).Validate(cfg))
+	cfg.Platform.Domain = "apps.example.test"
+	_, err = builtin.Options().For(cfg).Machine(machine.Machine.Name)
+	require.NoError(t, err)
+}

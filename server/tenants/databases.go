@@ -1,0 +1,32 @@
+package tenants
+
+import (
+	"fmt"
+	"net/url"
+
+	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/providers/database/secret"
+)
+
+// Databases performs the effects of machines/database for other machines that give tenants a database; [server.Shared] has it where tenants are configured.
+type Databases struct {
+	*performer
+	keys *secret.Keys
+}
+
+// URL is how the application of a tenant enters its database. It has the password. What the address of the server says of TLS holds for it as well.
+func (d *Databases) URL(enterprise string, has *machine.Allocated) (string, error) {
+	s := d.of(&machine.RequestBody{EnterpriseID: enterprise}, has)
+	if s == nil {
+		return "", fmt.Errorf("%s", d.without(nil, has))
+	}
+	c, err := d.keys.Unseal(has.Credentials, enterprise, has.Name)
+	if err != nil {
+		return "", err
+	}
+	u := url.URL{Scheme: "postgres", User: url.UserPassword(c.User, c.Password), Host: has.Host, Path: "/" + has.Name}
+	if at, err := url.Parse(s.provider.Server.DSN); err == nil && at.Query().Get("sslmode") != "" {
+		u.RawQuery = url.Values{"sslmode": {at.Query().Get("sslmode")}}.Encode()
+	}
+	return u.String(), nil
+}
