@@ -17,11 +17,14 @@ import (
 
 func notify(c chan os.Signal, s os.Signal) { signal.Notify(c, s) }
 
+// resolve is a resolver whose watch stands, so that it can be cut.
 func resolve(t *testing.T, f *registry, opts client.Options) *client.Resolver {
 	t.Helper()
+	before := look(f, func() int { return len(f.resumes) })
 	r, err := f.client(t).Resolve(within(t), "web", opts)
 	require.NoError(t, err)
 	t.Cleanup(r.Close)
+	eventually(t, func() bool { return look(f, func() bool { return len(f.resumes) > before }) }, "its watch")
 	return r
 }
 
