@@ -2,6 +2,7 @@ package tenants_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/internal/postgres"
 	"github.com/bcc94042/instar/providers/database/databasetest"
 	"github.com/bcc94042/instar/providers/database/secret"
 )
@@ -52,25 +54,31 @@ func TestAKillAfterEachStepLosesNothing(t *testing.T) {
 	require.Equal(t, "1 1", databasetest.Ask(t, w.source, `select count(*) || ' ' || max(epoch) from public.tenant_runtime`), "it was switched once")
 }
 
-// Postgres is killed under the copy; the attempt fails, and the next one goes on.
+// One Postgres is killed under the copy, that of the tenants' own databases or the shared one; the attempt fails, and the next one goes on.
 func TestAKilledDatabaseIsTriedAgain(t *testing.T) {
-	w := setup(t, 400, "broken", "other")
-	w.cfg.Tenants.Rate = "40KiB"
-	w.start()
-	w.ok("POST", path("broken", "move")+"/request", `{"enterpriseId":"broken"}`)
-	w.until("broken", "move", "rows are copied", func(state string, data map[string]any) bool {
-		return state == "migrating_data" && data["progress"] != nil
-	})
-	require.NoError(t, own.Cluster(t).Kill())
-	require.NoError(t, own.Cluster(t).Restart(t.Context()))
-	data := w.until("broken", "move", "the attempt has failed", func(_ string, data map[string]any) bool {
-		return data["phase"] == "retry_wait" || data["attempt"] == 2.0
-	})
-	if data["phase"] == "retry_wait" {
-		require.NotEmpty(t, data["nextTry"])
+	for tenant, of := range map[string]*postgres.Suite{"broken": &own, "orphan": &shared} {
+		t.Run(tenant, func(t *testing.T) {
+			w := setup(t, 400, tenant, "other")
+			before := databasetest.Everything(t, w.source)
+			w.cfg.Tenants.Rate = "40KiB"
+			w.start()
+			w.ok("POST", path(tenant, "move")+"/request", fmt.Sprintf(`{"enterpriseId":%q}`, tenant))
+			w.until(tenant, "move", "rows are copied", func(state string, data map[string]any) bool {
+				return state == "migrating_data" && data["progress"] != nil
+			})
+			require.NoError(t, of.Cluster(t).Kill())
+			require.NoError(t, of.Cluster(t).Restart(t.Context()))
+			data := w.until(tenant, "move", "the attempt has failed", func(_ string, data map[string]any) bool {
+				return data["phase"] == "retry_wait" || data["attempt"] == 2.0
+			})
+			if data["phase"] == "retry_wait" {
+				require.NotEmpty(t, data["nextTry"])
+			}
+			w.ends(tenant, "move", "ready")
+			databasetest.Same(t, w.source, w.target(tenant), tenant)
+			require.Equal(t, before, databasetest.Everything(t, w.source))
+		})
 	}
-	w.ends("broken", "move", "ready")
-	databasetest.Same(t, w.source, w.target("broken"), "broken")
 }
 
 // The password of a tenant is nowhere: not in files of the server, not in what it tells, not in the databases.

@@ -2,6 +2,8 @@ package pg_test
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"io"
 	"strings"
@@ -20,7 +22,7 @@ func TestWhichErrorsPass(t *testing.T) {
 		again, _ := pg.Transient(fmt.Errorf("x: %w", &pgconn.PgError{Code: state}))
 		require.Equal(t, want, again, state)
 	}
-	for _, err := range []error{context.DeadlineExceeded, io.ErrUnexpectedEOF, pg.Later(time.Second, "x"), &pg.ObsoleteError{}} {
+	for _, err := range []error{context.DeadlineExceeded, io.ErrUnexpectedEOF, driver.ErrBadConn, sql.ErrConnDone, pg.Later(time.Second, "x"), &pg.ObsoleteError{}} {
 		again, _ := pg.Transient(fmt.Errorf("x: %w", err))
 		require.True(t, again, "%v", err)
 	}
