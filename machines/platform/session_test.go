@@ -322,6 +322,10 @@ func keeps(r *machinetest.Run, e machines.Entity) {
 	_, armed := e.Timers["deadline"]
 	require.Equal(t, d.Phase == session.Executing || d.Phase == session.RetryWait, armed, "a clock runs in %s %s", e.State, d.Phase)
 	require.Equal(t, d.Phase == session.RetryWait, !d.NextTry.IsZero(), "the next time is shown")
+	if d.Phase == session.Paused {
+		_, _, err := r.Machine.Step(e, machines.Input{Command: session.CommandResume, Seq: e.Version + 1000, ID: "resume", Time: r.Now})
+		require.NoError(t, err, "a pause has an end in %s %s", e.State, d.Step)
+	}
 	require.Equal(t, e.State == platform.Upgrading || e.State == platform.Withdrawing, d.Upgrade != nil, "an upgrade is under way in %s", e.State)
 	switch e.State {
 	case platform.Failed:

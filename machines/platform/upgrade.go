@@ -66,6 +66,7 @@ func upgrades() []edge {
 		if g.Firm {
 			edges = append(edges, kind.Done(g, executing, Ready, nil))
 			edges = append(edges, kind.Attempts(g)...)
+			edges = append(edges, kind.Pauses(g, false)...) // only between attempts is it paused: nothing is interrupted then
 			edges = append(edges, edge{From: at, On: g.Failed, If: executing, To: Ready, Do: left, Emit: only(EventUpgradeLeft, session.EventTransitioned)})
 			continue
 		}
