@@ -14,7 +14,7 @@ import (
 	"github.com/bcc94042/instar/providers/database/secret"
 )
 
-// plan names everything that cannot be moved, or counts what will be.
+// plan names everything that cannot be moved, or counts what will be. A target that nothing could be made on fails it, too.
 func (j *job) plan(ctx context.Context) (any, error) {
 	var reasons []string
 	for _, p := range j.report.Refused(j.online()) {
@@ -26,6 +26,9 @@ func (j *job) plan(ctx context.Context) (any, error) {
 			return nil, err
 		}
 		reasons = append(reasons, problems...)
+	}
+	if err := j.Server.Check(ctx); err != nil {
+		return nil, err
 	}
 	if len(reasons) > 0 {
 		return nil, pg.Refuse("%d things keep the tenant from being moved: %s", len(reasons), strings.Join(reasons, "; "))

@@ -66,6 +66,20 @@ func (s *Server) Setup(ctx context.Context) error {
 	})
 }
 
+// Check says why nothing could be made on the server, or nil: it does not let this program in, or not as somebody who may make databases and roles.
+func (s *Server) Check(ctx context.Context) error {
+	return s.with(ctx, func(conn *pgx.Conn) error {
+		var may bool
+		if err := conn.QueryRow(ctx, `select rolsuper or rolcreatedb and rolcreaterole from pg_roles where rolname = current_user`).Scan(&may); err != nil {
+			return err
+		}
+		if !may {
+			return pg.Refuse("its role may not create databases and roles: alter it with CREATEDB CREATEROLE")
+		}
+		return nil
+	})
+}
+
 // Databases are the entries of the register.
 func (s *Server) Databases(ctx context.Context) (list []Database, err error) {
 	err = s.with(ctx, func(conn *pgx.Conn) error {
