@@ -23,7 +23,7 @@ func (p *Provider) Look(ctx context.Context, e *machines.Entity) (machines.Findi
 	if next := d.LastProgressAt.Add(lookEvery); time.Now().Before(next) {
 		return machines.Finding{Until: next}, nil
 	}
-	at, _, err := mover.Look(ctx, p.Server.Address(d.Database.Name, ""), e.Key())
+	at, _, err := mover.Look(ctx, p.Server.Address(d.Database.Name, ""), sessionOf(e.Machine, e.Key()))
 	if pg.NotSetUp(err) { // the copy has not begun
 		return machines.Finding{Until: time.Now().Add(time.Second)}, nil
 	}

@@ -114,9 +114,17 @@ func (p *Provider) perform(ctx context.Context, t *machines.Task) (any, error) {
 	return nil, pg.Refuse("no provider of databases performs the effect %q", t.Effect)
 }
 
+// sessionOf is the name of a session in the databases. That of another machine than machines/database has the name of it before its key: two of one key are two sessions.
+func sessionOf(kind, key string) string {
+	if kind == machine.Machine.Name || kind == "" {
+		return key
+	}
+	return kind + "/" + key
+}
+
 // open reads the catalogue and makes the parts of one task.
 func (j *job) open(ctx context.Context) (err error) {
-	enterprise, session := j.body.Request.EnterpriseID, j.task.Key()
+	enterprise, session := j.body.Request.EnterpriseID, sessionOf(j.task.Machine, j.task.Key())
 	if j.name, err = pg.DatabaseName(enterprise); err != nil {
 		return err
 	}

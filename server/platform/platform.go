@@ -14,6 +14,7 @@ import (
 	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/machines/database"
 	domains "github.com/bcc94042/instar/machines/domain"
+	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/providers/platform"
 	"github.com/bcc94042/instar/providers/platform/process"
 	"github.com/bcc94042/instar/providers/platform/storage"
@@ -29,7 +30,7 @@ const Role = "platform"
 
 // Provider serves machines/platform where tenants have instances. It is opened after those of the machines database_provisioning and domain.
 func Provider() server.Provider {
-	return server.Provider{When: func(c config.Config) bool { return c.Platform.On() }, Open: open}
+	return server.Provider{When: func(c config.Config) bool { return c.Platform.On() }, Decoder: func() func(string, []byte) (any, error) { return brief }, Open: open}
 }
 
 func open(ctx context.Context, h *server.Host) (server.Work, error) {
@@ -69,6 +70,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 			return map[string]string{"DATABASE_URL": url}, err
 		},
 	}
+	databases.Share(machine.Machine.Name, tenants.Sessions{Index: h.Indexes.Get(machine.Machine.Name), Holding: holding(), Asks: asks(databases)})
 	h.Role(ctx, Role, func(ctx context.Context) error {
 		for {
 			sweep(ctx, h, proxy)

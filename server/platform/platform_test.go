@@ -33,6 +33,11 @@ func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
 	w := setup(t, "21000-21099")
 	w.start()
 	w.send("acme", "own", "request", `{"data":"shared","customDomain":"shop.acme.test"}`)
+	for _, other := range []string{path("acme", "second"), "/v1/tenants/acme/database_provisionings/own"} {
+		status, v := w.do("POST", other+"/request", `{}`)
+		require.Equal(t, http.StatusConflict, status, "a tenant has one session: %v", v)
+		require.Contains(t, v["detail"], "session instance_provisioning default.acme.own has the tenant acme")
+	}
 	d := w.ends("acme", "own", machine.Ready)
 	const host = "acme.apps.example.test"
 	require.Equal(t, host, d.PrimaryDomain)
@@ -82,13 +87,19 @@ func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
 		return v["state"] == "removed"
 	}, waitFor, tick)
 
-	w.send("acme", "own", "request", `{}`)
-	w.ends("acme", "own", machine.Ready)
+	status, v = w.do("POST", "/v1/tenants/acme/database_provisionings/own/request", `{"dryRun":true}`)
+	require.Less(t, status, 300, "the tenant is free: %v", v)
+	require.Eventually(t, func() bool {
+		_, v = w.do("GET", "/v1/tenants/acme/database_provisionings/own", "")
+		return v["state"] == "cancelled"
+	}, waitFor, tick)
+	w.send("acme", "anew", "request", `{}`)
+	w.ends("acme", "anew", machine.Ready)
 	text, err = w.open(host)
 	require.NoError(t, err)
 	require.Equal(t, "1.0 acme tenant_acme 0", text, "a tenant that was closed begins anew")
-	w.send("acme", "own", "deprovision", `{"tenant":"acme"}`)
-	w.ends("acme", "own", machine.Retired)
+	w.send("acme", "anew", "deprovision", `{"tenant":"acme"}`)
+	w.ends("acme", "anew", machine.Retired)
 }
 
 // kill -9 of the server while the application starts; the next one goes on with that process.

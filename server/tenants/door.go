@@ -3,6 +3,8 @@ package tenants
 import (
 	"encoding/json"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/kv/index"
@@ -12,54 +14,128 @@ import (
 	"github.com/bcc94042/instar/streams/publish"
 )
 
-// door refuses requests that no server takes, and a second session of a tenant.
+// Sessions are those of a machine that gives tenants a database. What the index keeps of each is the tenant that has it ([Databases.Share]).
+type Sessions struct {
+	Index   *index.Index
+	Holding []string // states in which a session has its tenant
+	// Asks reads the body of the machine's command request, for the tenant of the path: which tenant is meant, and why the request cannot be taken. A body that the engine refuses
+	// means none.
+	Asks func(tenant string, body []byte) (enterprise string, refused error)
+}
+
+// remembered is how long the door knows what it has admitted: the index has it within that time.
+const remembered = 10 * time.Second
+
+// door refuses requests that no server takes, and a second session of a tenant: of any machine.
 type door struct {
-	sessions *index.Index
-	takes    func(*machine.RequestBody) string
-	next     func(publish.Command) error // of other machines
+	next  func(publish.Command) error // of other machines
+	kinds map[string]*Sessions        // by machine; complete before the first request
+
+	mu       sync.Mutex
+	admitted map[string]entrant // by tenant
+}
+
+// entrant is a session that was let in.
+type entrant struct {
+	machine, key string
+	version      uint64 // that the index had of it then
+	until        time.Time
+}
+
+func newDoor() *door {
+	return &door{kinds: map[string]*Sessions{}, admitted: map[string]entrant{}}
 }
 
 func (d *door) admit(cmd publish.Command) error {
-	if cmd.Machine != machine.Machine.Name || cmd.Name != machine.CommandRequest || cmd.Key == "" {
+	kind := d.kinds[cmd.Machine]
+	if kind == nil || cmd.Name != machine.CommandRequest || cmd.Key == "" {
 		if d.next != nil {
 			return d.next(cmd)
 		}
 		return nil
 	}
-	var b machine.RequestBody
 	_, tenant, _, err := streams.SplitKey(cmd.Key)
-	if err != nil || json.Unmarshal(cmd.Body, &b) != nil || b.Validate() != nil {
+	if err != nil {
 		return nil // which the engine refuses
 	}
-	b, refused := b.For(tenant)
-	if refused != nil {
-		return problem.Invalid("body."+refused.Fields[0].Field, refused.Fields[0].Message)
+	enterprise, refused := kind.Asks(tenant, cmd.Body)
+	if refused != nil || enterprise == "" {
+		return refused
 	}
-	if why := d.takes(&b); why != "" {
-		return problem.Invalid("body", why)
+	for _, k := range d.kinds {
+		select {
+		case <-k.Index.Ready():
+		default:
+			return problem.Unavailable("the sessions are still being read; this request stored nothing")
+		}
 	}
-	select {
-	case <-d.sessions.Ready():
-	default:
-		return problem.Unavailable("the sessions are still being read; this request stored nothing")
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if key, state := d.holder(enterprise, cmd.Machine, cmd.Key); key != "" {
+		return problem.New(machines.CodeExists, fmt.Sprintf("session %s has the tenant %s and is %s; a tenant has one session at a time", key, enterprise, state))
 	}
-	if key, state := d.holder(b.EnterpriseID, cmd.Key); key != "" {
-		return problem.New(machines.CodeExists, fmt.Sprintf("session %s has the tenant %s and is %s; a tenant has one session at a time", key, b.EnterpriseID, state))
-	}
+	d.remember(enterprise, entrant{machine: cmd.Machine, key: cmd.Key, until: time.Now().Add(remembered)})
 	return nil
 }
 
-// holder is another session that has a tenant: one that has not ended, in any namespace.
-func (d *door) holder(enterprise, key string) (other, state string) {
-	for q := (index.Query{States: machine.Holding(), Limit: 500}); ; {
-		page := d.sessions.List(q)
-		for _, item := range page.Items {
-			if tenant, _ := item.Value.(string); tenant == enterprise && item.Key != key {
-				return item.Key, item.State
-			}
-		}
-		if q.After = page.Next; q.After == "" {
-			return "", ""
+// remember notes who was let in, and forgets who was long ago.
+func (d *door) remember(enterprise string, e entrant) {
+	for name, old := range d.admitted {
+		if !time.Now().Before(old.until) {
+			delete(d.admitted, name)
 		}
 	}
+	if item, known := d.kinds[e.machine].Index.Get(e.key); known {
+		e.version = item.Version
+	}
+	d.admitted[enterprise] = e
+}
+
+// holder is another session that has a tenant: one that has not ended, of any machine, in any namespace; or one that was let in just now.
+func (d *door) holder(enterprise, of, key string) (other, state string) {
+	for name, k := range d.kinds {
+		for q := (index.Query{States: k.Holding, Limit: 500}); ; {
+			page := k.Index.List(q)
+			for _, item := range page.Items {
+				if tenant, _ := item.Value.(string); tenant == enterprise && (item.Key != key || name != of) {
+					return said(name, item.Key), item.State
+				}
+			}
+			if q.After = page.Next; q.After == "" {
+				break
+			}
+		}
+	}
+	e, recent := d.admitted[enterprise]
+	if !recent || e.key == key && e.machine == of || !time.Now().Before(e.until) {
+		return "", ""
+	}
+	if item, known := d.kinds[e.machine].Index.Get(e.key); known && item.Version > e.version {
+		return "", "" // it has ended since, or the index would have shown it
+	}
+	return said(e.machine, e.key), "being requested"
+}
+
+// said is a session as the answer names it: those of machines/database by their keys.
+func said(name, key string) string {
+	if name == machine.Machine.Name {
+		return key
+	}
+	return name + " " + key
+}
+
+// asks reads a request of machines/database.
+func (p *performer) asks(tenant string, body []byte) (enterprise string, refused error) {
+	var b machine.RequestBody
+	if json.Unmarshal(body, &b) != nil || b.Validate() != nil {
+		return "", nil
+	}
+	b, no := b.For(tenant)
+	if no != nil {
+		return "", problem.Invalid("body."+no.Fields[0].Field, no.Fields[0].Message)
+	}
+	if why := p.takes(&b); why != "" {
+		return "", problem.Invalid("body", why)
+	}
+	return b.EnterpriseID, nil
 }

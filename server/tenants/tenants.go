@@ -96,7 +96,8 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 			return server.Work{}, fmt.Errorf("tenants.migrations: %w", err)
 		}
 	}
-	d := &door{sessions: h.Indexes.Get(machine.Machine.Name), takes: p.takes}
+	d := newDoor()
+	d.kinds[machine.Machine.Name] = &Sessions{Index: h.Indexes.Get(machine.Machine.Name), Holding: machine.Holding(), Asks: p.asks}
 	if err := audits(ctx, h); err != nil {
 		return server.Work{}, err
 	}
@@ -112,7 +113,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 			}
 		}
 	})
-	h.Share(&Databases{performer: p, keys: keys})
+	h.Share(&Databases{performer: p, keys: keys, door: d})
 	return server.Work{Performer: p, Looker: p}, nil
 }
 
