@@ -64,11 +64,7 @@ func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
 	require.Eventually(t, func() bool { _, err := w.open(host); return err != nil }, waitFor, tick, "it is served no more")
 	_, err = pg.Connect(t.Context(), pg.Address{DSN: own.Cluster(t).DSN("postgres"), Database: "tenant_acme"})
 	require.Equal(t, pg.NoDatabase, pg.State(err))
-	nc, err := nats.Connect(w.cfg.NATS.Listen)
-	require.NoError(t, err)
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	require.NoError(t, err)
+	js := w.jetStream()
 	_, err = js.Stream(t.Context(), "OBJ_tenant-acme")
 	require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
 	table, err := js.KeyValue(t.Context(), "domain_routes")
@@ -102,6 +98,16 @@ func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
 	w.ends("acme", "anew", machine.Retired)
 }
 
+func (w *world) jetStream() jetstream.JetStream {
+	w.t.Helper()
+	nc, err := nats.Connect(w.cfg.NATS.Listen)
+	require.NoError(w.t, err)
+	w.t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	require.NoError(w.t, err)
+	return js
+}
+
 // kill -9 of the server while the application starts; the next one goes on with that process.
 func TestAKilledServerGoesOnWithTheReleaseThatStarts(t *testing.T) {
 	w := setup(t, "21100-21199")
@@ -113,8 +119,18 @@ func TestAKilledServerGoesOnWithTheReleaseThatStarts(t *testing.T) {
 		begun, err := os.ReadDir(gate)
 		return state == machine.Deploying && d.Phase == session.Executing && err == nil && len(begun) == 1
 	})
+	table, err := w.jetStream().KeyValue(t.Context(), "domain_routes")
+	require.NoError(t, err)
+	_, err = table.PutString(t.Context(), "ghost.apps.example.test", `{"owner":"instance_provisioning/default.ghost.own","fence":7,"route":{"targets":[{"address":"127.0.0.1:21199"}]}}`)
+	require.NoError(t, err)
 	w.kill()
 	w.start()
+	table, err = w.jetStream().KeyValue(t.Context(), "domain_routes")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		row, err := table.Get(t.Context(), "ghost.apps.example.test")
+		return err == nil && string(row.Value()) == `{"past":[{"owner":"instance_provisioning/default.ghost.own","fence":7}]}`
+	}, waitFor, tick, "a slug whose session is gone is given free")
 	require.NoError(t, os.WriteFile(filepath.Join(gate, "open"), nil, 0o600))
 	app := w.ends("other", "own", machine.Ready).App.Address
 	text, err := w.open("other.apps.example.test")
