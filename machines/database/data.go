@@ -20,7 +20,6 @@ type Data struct {
 	Migrations int        `json:"migrations,omitempty"` // that the database has
 	Progress   *Progress  `json:"progress,omitempty"`
 	session.Trail
-	Writes    string    `json:"writes,omitempty"` // what a revert does with those since the switch
 	RotatedAt time.Time `json:"rotatedAt,omitzero"`
 	session.End
 }
@@ -113,11 +112,11 @@ type RevertBody struct {
 	DiscardWrites bool `json:"discardWrites,omitempty" doc:"What was written since the switch does not come back with the tenant. It is kept in its own database until that is dropped"`
 }
 
-// What a revert does with the writes since the switch.
+// What an undo does with the writes since the switch.
 const (
-	RefuseWrites  = "refuse" // there are to be none
-	KeepWrites    = "keep"
-	DiscardWrites = "discard"
+	RefuseWrites  = session.RefuseWrites
+	KeepWrites    = session.KeepWrites
+	DiscardWrites = session.DiscardWrites
 )
 
 // Validate refuses both at once.
@@ -192,5 +191,5 @@ type Task struct {
 	Database *Allocated  `json:"database,omitempty"`
 	Ledger   []Entry     `json:"ledger,omitempty"`
 	Actions  []Action    `json:"actions,omitempty"` // of an undo, in order
-	Writes   string      `json:"writes,omitempty"`  // what a revert does with those since the switch
+	Writes   string      `json:"writes,omitempty"`  // what an undo does with those since the switch
 }

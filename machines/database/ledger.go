@@ -15,7 +15,8 @@ const (
 	KindRuntime     = "runtime"
 )
 
-// ActionSettle is the first action of a revert that does not discard what was written since the switch. Where it is not done, nothing is.
+// ActionSettle is the first action of an undo that takes back the routing and does not discard what was written since the switch, which a failed switch may have
+// made. Where it is not done, nothing is.
 const ActionSettle = "settle_writes"
 
 // retirement are the actions that close a tenant.
@@ -23,14 +24,19 @@ var retirement = []Action{{Name: "retire_tenant_runtime", Kind: KindRuntime, Sto
 
 // actions are what the undo of a state does.
 func actions(d *Data, state string) []Action {
-	list := Undo(d.Ledger)
-	switch {
-	case state == Retiring:
-		list = retirement
-	case state == Reverting && d.Writes != DiscardWrites:
-		list = append([]Action{{Name: ActionSettle, Kind: KindRuntime, Stop: true}}, list...)
+	if state == Retiring {
+		return retirement
 	}
-	return list
+	return Settled(Undo(d.Ledger), d.Writes, state == Reverting)
+}
+
+// Settled is an undo that begins with the writes since the switch, unless they are discarded, or the routing is not taken back. Somebody may have switched by hand what is reverted.
+func Settled(undo []Action, writes string, reverting bool) []Action {
+	routed := slices.ContainsFunc(undo, func(a Action) bool { return a.Kind == KindRuntime })
+	if writes == DiscardWrites || !routed && !reverting {
+		return undo
+	}
+	return append([]Action{{Name: ActionSettle, Kind: KindRuntime, Stop: true}}, undo...)
 }
 
 // updated is a change of the database.

@@ -93,7 +93,7 @@ var holding = map[string]bool{KindSlug: true, KindInstance: true, KindStorage: t
 func actions(d *Data, state string) []session.Action {
 	list := Undo(d.Ledger)
 	if state != Retiring {
-		return list
+		return database.Settled(list, d.Writes, false)
 	}
 	closing := []session.Action{{Name: "retire_tenant_runtime", Kind: database.KindRuntime, Stop: true}, {Name: "invalidate_cache", Kind: database.KindRuntime}}
 	var held []session.Action

@@ -36,7 +36,7 @@ func task(s *step) any {
 		t.Release = &App{Name: d.appName(u.Release), Version: u.To}
 	}
 	if d.Phase == session.RollingBack && s.Entity().State != Withdrawing {
-		t.Actions = kind.Planned(d, s.Entity().State)
+		t.Actions, t.Writes = kind.Planned(d, s.Entity().State), d.Writes
 	}
 	return t
 }

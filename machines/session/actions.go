@@ -157,9 +157,16 @@ func (k *Kind[D]) undo(s *machines.Tx[D]) {
 	}
 }
 
-// Rollback begins an undo, or goes on with it.
+// Rollback begins an undo, or goes on with it. What was said of the writes since the switch holds until something else is said.
 func (k *Kind[D]) Rollback(s *machines.Tx[D]) {
-	k.of(s.Data).trail().Skip = machines.Body[RollbackBody](s).Skip
+	b, t := machines.Body[RollbackBody](s), k.of(s.Data).trail()
+	t.Skip = b.Skip
+	switch {
+	case b.KeepWrites:
+		t.Writes = KeepWrites
+	case b.DiscardWrites:
+		t.Writes = DiscardWrites
+	}
 	k.undo(s)
 }
 

@@ -25,6 +25,7 @@ type Trail struct {
 	Cancelled     bool           `json:"cancelRequested,omitempty"`
 	Undone        []ActionResult `json:"undone,omitempty"` // of the last undo
 	Skip          []string       `json:"skip,omitempty"`
+	Writes        string         `json:"writes,omitempty"` // what an undo does with those since the switch
 }
 
 // End is when a session came to rest.
@@ -99,7 +100,24 @@ const (
 
 // RollbackBody is the body of rollback.
 type RollbackBody struct {
-	Skip []string `json:"skip,omitempty" maxItems:"16" doc:"Actions to leave out, by name; somebody has done them by hand"`
+	Skip          []string `json:"skip,omitempty" maxItems:"16" doc:"Actions to leave out, by name; somebody has done them by hand"`
+	KeepWrites    bool     `json:"keepWrites,omitempty" doc:"What was written since the switch is copied back"`
+	DiscardWrites bool     `json:"discardWrites,omitempty" doc:"What was written since the switch is left in the database that is put aside"`
+}
+
+// What an undo does with what the tenant has written since the switch.
+const (
+	RefuseWrites  = "refuse" // there is to be none
+	KeepWrites    = "keep"
+	DiscardWrites = "discard"
+)
+
+// Validate refuses both at once.
+func (b *RollbackBody) Validate() *machines.Refusal {
+	if b.DiscardWrites && b.KeepWrites {
+		return machines.Invalid(machines.FieldError{Field: "keepWrites", Message: "excludes discardWrites"})
+	}
+	return nil
 }
 
 // ResolveBody is the body of resolve.

@@ -168,3 +168,51 @@ func recorded(to *[]database.Route) func(context.Context, database.Route) error 
 		return nil
 	}
 }
+
+// A switch may fail when the application knows of it already. What the tenant has written since then is not lost by a rollback.
+func TestARollbackOfASwitchThatWasToldLosesNothing(t *testing.T) {
+	for tenant, kept := range map[string]bool{"keep": true, "discard": false} {
+		s := setup(t, tenant)
+		s.p.Told = refusesOwn
+		s.command("request", `{}`)
+		require.Equal(t, machine.Failed, s.e.State)
+		require.NoError(t, exec(t, s.p.Server.Address("tenant_"+tenant, ""), fmt.Sprintf(`insert into public.settings values (%s, 'since', 'x')`, pg.Literal(tenant))))
+
+		s.command("rollback", `{}`)
+		d := s.e.Data.(*machine.Data)
+		require.Equal(t, machine.RollbackStuck, d.Phase, "%s", s.e.State)
+		require.Contains(t, d.Undone[0].Error, "1 rows of settings")
+		require.Equal(t, "dedicated_db tenant_"+tenant, s.runtime())
+		require.NoError(t, s.enter(d.Database.Credentials), "it is let in again")
+
+		s.command("rollback", fmt.Sprintf(`{"%sWrites":true}`, tenant))
+		require.Equal(t, machine.RolledBack, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
+		require.Equal(t, "none", s.runtime())
+		require.Equal(t, kept, databasetest.Ask(t, s.p.Source, `select count(*)::text from public.settings where enterprise_id = $1 and key = 'since'`, tenant) == "1")
+	}
+}
+
+// The tenant is where it is to be; what is left of its replication is for the sweep.
+func TestAReplicationThatStaysDoesNotFailTheSwitch(t *testing.T) {
+	s := setup(t, "linked")
+	databasetest.Exec(t, s.p.Source, `create function public.refuse() returns event_trigger language plpgsql as $$ begin raise 'not now'; end $$`)
+	databasetest.Exec(t, s.p.Source, `create event trigger refuse on ddl_command_start when tag in ('DROP PUBLICATION') execute function public.refuse()`)
+	s.command("request", `{"enterpriseId":"linked","mode":"online"}`)
+	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
+	left := func() string { return databasetest.Ask(t, s.p.Source, `select count(*)::text from pg_publication`) }
+	require.Equal(t, "2", left())
+	_, err := s.p.Sweep(t.Context())
+	require.ErrorContains(t, err, "not now")
+	databasetest.Exec(t, s.p.Source, `drop event trigger refuse`)
+	_, err = s.p.Sweep(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "0", left())
+}
+
+// refusesOwn is when nobody acknowledges that a tenant is in its own database.
+func refusesOwn(_ context.Context, r database.Route) error {
+	if r.IsolationMode == cutover.Dedicated {
+		return fmt.Errorf("nobody acknowledges epoch %d", r.Epoch)
+	}
+	return nil
+}

@@ -2,11 +2,16 @@ package database
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database/mover"
+	"github.com/bcc94042/instar/providers/database/online"
 	"github.com/bcc94042/instar/providers/database/pg"
 )
 
@@ -37,11 +42,40 @@ func (p *Provider) Look(ctx context.Context, e *machines.Entity) (machines.Findi
 	return machines.Finding{Input: machine.ReportProgressed, Data: seen}, nil
 }
 
-// Sweep drops the databases whose grace period is over, and returns their names.
+// Sweep drops the databases whose grace period is over, and returns their names. It also ends what is left of the replication to tenants that are in theirs: a slot that
+// nobody reads keeps the log of the source.
 func (p *Provider) Sweep(ctx context.Context) ([]string, error) {
 	gone, err := p.Server.Sweep(ctx, time.Now())
 	if pg.NotSetUp(err) { // nothing was made there yet
 		return nil, nil
 	}
-	return gone, err
+	return gone, errors.Join(err, p.unlink(ctx))
+}
+
+// unlink removes the replication of sessions whose routing leads to their databases on this server.
+func (p *Provider) unlink(ctx context.Context) error {
+	conn, err := pg.Connect(ctx, p.Source)
+	if err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	defer pg.Close(conn)
+	type own struct{ Session, Database string }
+	var list []own
+	rows, err := conn.Query(ctx, `select a.session, r.database_name from instar.attempt a join public.tenant_runtime r using (enterprise_id) where r.database_id = $1 || '/' || r.database_name`, p.Server.Name)
+	if err == nil {
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[own])
+	}
+	if pg.NotSetUp(err) {
+		return nil
+	}
+	errs := []error{err}
+	for _, o := range list {
+		link := &online.Link{Source: p.Source, Target: p.Server.Address(o.Database, ""), Session: o.Session}
+		left, err := link.Left(ctx)
+		if err == nil && left {
+			err = link.Remove(ctx)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }

@@ -53,7 +53,7 @@ func (j *job) bringBack(ctx context.Context) error {
 		return err
 	}
 	if j.body.Writes != machine.KeepWrites {
-		return pg.Refuse("the tenant has written since the switch: %s; revert with keepWrites copies that back, with discardWrites leaves it behind", told(found))
+		return pg.Refuse("the tenant has written since the switch: %s; keepWrites copies that back, discardWrites leaves it behind", told(found))
 	}
 	if err := j.source.Fence(ctx, j.report.Tables); err != nil { // which lets this one through
 		return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database/catalog"
@@ -205,6 +206,9 @@ func unequal(v *mover.Verified) error {
 	return pg.Later(0, "%d tables are not the same: %s", len(names), strings.Join(names, ", "))
 }
 
+// removal is how long a switch tries to end the replication.
+const removal = 30 * time.Second
+
 // switchOver proves the way in that the application will take, points the routing there, and ends the replication. The tenant waits meanwhile, so it connects no more than it has to.
 func (j *job) switchOver(ctx context.Context) (any, error) {
 	if j.body.Database == nil {
@@ -230,9 +234,9 @@ func (j *job) switchOver(ctx context.Context) (any, error) {
 		return nil, err
 	}
 	if j.online() { // nothing comes through it any more: the fence stands; the tenant does not wait for its end
-		if err := j.link.Remove(ctx); err != nil {
-			return nil, err
-		}
+		ctx, cancel := context.WithTimeout(ctx, removal)
+		defer cancel()
+		_ = j.link.Remove(ctx) // the tenant is where it is to be; what is left is removed by the undo, or by Sweep
 	}
 	return machine.Switched{Epoch: now.Epoch}, nil
 }

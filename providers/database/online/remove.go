@@ -1,0 +1,112 @@
+package online
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/bcc94042/instar/internal/wait"
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// Left reports whether the source has something of the replication.
+func (l *Link) Left(ctx context.Context) (left bool, err error) {
+	err = l.on(ctx, l.Source, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `select exists (select from pg_publication where pubname = any($1)) or exists (select from pg_replication_slots where slot_name = any($1))`, []string{l.Name(), l.notes()}).Scan(&left)
+	})
+	return left, err
+}
+
+// Unsubscribe removes the subscription, without asking the source. A target that has gone has none.
+func (l *Link) Unsubscribe(ctx context.Context) error {
+	err := l.on(ctx, l.Target, func(conn *pgx.Conn) error {
+		there, err := l.subscribed(ctx, conn)
+		if err != nil || !there {
+			return err
+		}
+		name := pg.Ident(l.Name())
+		for _, sql := range []string{`alter subscription ` + name + ` disable`, `alter subscription ` + name + ` set (slot_name = none)`, `drop subscription ` + name} {
+			if _, err := conn.Exec(ctx, sql); err != nil {
+				return fmt.Errorf("cannot unsubscribe: %w", err)
+			}
+		}
+		return nil
+	})
+	if pg.State(err) == pg.NoDatabase || closed(err) {
+		return nil
+	}
+	return err
+}
+
+// closed: the database takes no connections, because it is in quarantine.
+func closed(err error) bool { return pg.State(err) == "55000" }
+
+// Unslot removes the slot, and those of initial copies that were interrupted.
+func (l *Link) Unslot(ctx context.Context, subscription uint32) error {
+	names := []string{l.Name(), l.notes()}
+	return l.on(ctx, l.Source, func(conn *pgx.Conn) error {
+		deadline := time.Now().Add(10 * time.Second)
+		for {
+			var left, dropped int
+			// A slot in use is freed first; the next round drops it.
+			err := conn.QueryRow(ctx, `
+				with mine as (select slot_name, active_pid from pg_replication_slots where database = current_database() and (slot_name = any($1) or $2 > 0 and slot_name like 'pg\_' || $2 || '\_sync\_%'))
+				select count(*), count(*) filter (where case when active_pid is null then pg_drop_replication_slot(slot_name) is not null else pg_terminate_backend(active_pid) is null end) from mine`,
+				names, int64(subscription)).Scan(&left, &dropped)
+			if err != nil && pg.State(err) != pg.UndefinedObject && pg.State(err) != pg.InUse {
+				return fmt.Errorf("cannot drop the replication slot: %w", err)
+			}
+			if err == nil && left == dropped {
+				return nil
+			}
+			if time.Now().After(deadline) {
+				return pg.Later(5*time.Second, "the replication slot %s stays in use", l.Name())
+			}
+			if err := wait.Pause(ctx, 50*time.Millisecond); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// Subscription is the number of the subscription, by which Postgres names the slots of initial copies; 0 when there is none.
+func (l *Link) Subscription(ctx context.Context) (oid uint32, err error) {
+	err = l.on(ctx, l.Target, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `select coalesce((select s.oid from pg_subscription s join pg_database d on d.oid = s.subdbid where s.subname = $1 and d.datname = current_database()), 0)`, l.Name()).Scan(&oid)
+	})
+	if pg.State(err) == pg.NoDatabase || closed(err) {
+		return 0, nil
+	}
+	return oid, err
+}
+
+// Unpublish removes the publication and the marker.
+func (l *Link) Unpublish(ctx context.Context) error {
+	return l.on(ctx, l.Source, func(conn *pgx.Conn) error {
+		if _, err := conn.Exec(ctx, `drop publication if exists `+pg.Ident(l.Name())+`, `+pg.Ident(l.notes())); err != nil {
+			return fmt.Errorf("cannot drop the publication: %w", err)
+		}
+		_, err := conn.Exec(ctx, `delete from instar.marker where session = $1`, l.Session)
+		if pg.State(err) == "42P01" { // nothing was set up
+			return nil
+		}
+		return err
+	})
+}
+
+// Remove removes all of it.
+func (l *Link) Remove(ctx context.Context) error {
+	oid, err := l.Subscription(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.Unsubscribe(ctx); err != nil {
+		return err
+	}
+	if err := l.Unslot(ctx, oid); err != nil {
+		return err
+	}
+	return l.Unpublish(ctx)
+}
