@@ -1,6 +1,7 @@
 package platform
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -88,6 +89,9 @@ func Undo(ledger []session.Entry) []session.Action {
 // holding are the kinds that hold what an export is made of, and what is under them.
 var holding = map[string]bool{KindSlug: true, KindInstance: true, KindStorage: true, database.KindDatabase: true}
 
+// inside ranks what is under a route: it goes after the route, also when it was made after it, as the release of an upgrade was.
+var inside = map[string]int{KindCert: 1, KindApp: 2}
+
 // actions are what the undo of a state does. To close a tenant, the routing is closed instead of restored, and what keeps the tenant out of the shared database stays.
 // An export comes when nothing serves the tenant any more: what was written after it would be lost.
 func actions(d *Data, state string) []session.Action {
@@ -96,6 +100,7 @@ func actions(d *Data, state string) []session.Action {
 		return database.Settled(list, d.Writes, false)
 	}
 	closing := []session.Action{{Name: "retire_tenant_runtime", Kind: database.KindRuntime, Stop: true}, {Name: "invalidate_cache", Kind: database.KindRuntime}}
+	slices.SortStableFunc(list, func(a, b session.Action) int { return cmp.Compare(inside[a.Kind], inside[b.Kind]) })
 	var held []session.Action
 	for _, a := range list {
 		switch {

@@ -200,6 +200,34 @@ func TestWhatIsWithdrawnIsNotTheReleaseThatServes(t *testing.T) {
 	}
 }
 
+// upgraded is a session whose tenant has its second release.
+func upgraded(t *testing.T) *life {
+	l := reach(t, "switch", moved)
+	l.step(machinetest.Report(t, "switched", l.e.Effects["switch"].ID, nil))
+	l.step(machines.Input{Command: platform.CommandUpgrade, Body: json.RawMessage(`{"version":"2","weights":[100]}`)})
+	for _, g := range [][2]string{{"plan", "planned"}, {"migrate", "migrated"}, {"deploy", "deployed"}, {"shift", "shifted"}, {"retire", "retired"}} {
+		l.step(machinetest.Report(t, g[1], l.e.Effects[g[0]].ID, nil))
+	}
+	require.Equal(t, platform.Ready, l.e.State)
+	return l
+}
+
+// What serves goes when nothing leads to it any more, also when it was made after the route.
+func TestAnUpgradedTenantIsClosedFromOutside(t *testing.T) {
+	t.Parallel()
+	l := upgraded(t)
+	l.step(machines.Input{Command: platform.CommandRetire, Body: json.RawMessage(`{"tenant":"acme"}`)})
+	var got platform.Task
+	require.NoError(t, json.Unmarshal(taskOf(t, l, session.EffectUndo), &got))
+	var names []string
+	for _, a := range got.Actions {
+		names = append(names, a.Name)
+	}
+	require.Equal(t, []string{
+		"retire_tenant_runtime", "invalidate_cache", "cancel_domain_binding", "remove_route", "delete_certificate", "delete_app:tenant-acme-r2", "delete_storage", "delete_database", "delete_instance", "release_slug",
+	}, names)
+}
+
 // taskOf is the data of the task of an effect that the last step has begun.
 func taskOf(t *testing.T, l *life, effect string) json.RawMessage {
 	for _, m := range l.out.Messages {

@@ -16,6 +16,8 @@ import (
 	"github.com/bcc94042/instar/machines/database"
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/machines/session"
+	"github.com/bcc94042/instar/providers/platform"
+	"github.com/bcc94042/instar/providers/platform/process"
 	"github.com/bcc94042/instar/providers/platform/storage"
 )
 
@@ -193,6 +195,37 @@ func TestAnUndoGoesOnAfterAFailureAndStopsWhereItSaysSo(t *testing.T) {
 	r = w.perform("own", "undo", 4, b).Data.(session.Results)
 	require.Contains(t, r.Actions[0].Error, "nowhere to export to")
 	require.False(t, r.Actions[1].Done)
+}
+
+// ending are applications of which it is told when one is removed.
+type ending struct {
+	platform.Apps
+	before func()
+}
+
+func (e *ending) Remove(ctx context.Context, r process.Release) error {
+	e.before()
+	return e.Apps.Remove(ctx, r)
+}
+
+func TestAReleaseEndsWhenTheProxiesHaveFollowed(t *testing.T) {
+	t.Parallel()
+	w, b := setup(t), task("default.acme.own")
+	app := twice[machine.App](w, "deploy", 1, b)
+	b.App = &app
+	twice[machine.Route](w, "route", 2, b)
+	w.Settle = 300 * time.Millisecond
+	begun, ends := time.Now(), 0
+	w.Apps = &ending{w.Apps, func() {
+		ends++
+		row, err := w.rows.Row(t.Context(), "acme.example.test")
+		require.NoError(t, err)
+		require.Nil(t, row.Route)
+		require.GreaterOrEqual(t, time.Since(begun), w.Settle)
+	}}
+	b.Actions = []session.Action{{Name: "remove_route", Kind: machine.KindRoute}, {Name: "delete_app:tenant-acme-r1", Kind: machine.KindApp}}
+	require.Nil(t, w.perform("own", "undo", 3, b).Failure)
+	require.Equal(t, 1, ends)
 }
 
 func TestAnothersBucketIsNotTouched(t *testing.T) {

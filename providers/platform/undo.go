@@ -32,8 +32,14 @@ func (j *job) undo(ctx context.Context) (any, error) {
 	actions := j.body.Actions
 	results := make([]session.ActionResult, len(actions))
 	var open []int // of the databases, and not done
-	stopped := false
+	stopped, routed := false, false
 	for i := 0; i < len(actions); {
+		if routed = routed || actions[i].Kind == machine.KindRoute; routed && actions[i].Kind == machine.KindApp {
+			routed = false
+			if err := j.settle(ctx); err != nil {
+				return nil, err
+			}
+		}
 		batch, next := []int{i}, i+1
 		if own(actions[i]) == nil {
 			for ; next < len(actions) && own(actions[next]) == nil; next++ {

@@ -83,8 +83,13 @@ func (j *job) instead(ctx context.Context, stays, goes *machine.App) error {
 	if _, err := j.lead(ctx, target{stays, 1}); err != nil {
 		return err
 	}
-	if err := wait.Pause(ctx, cmp.Or(j.Settle, 2*time.Second)); err != nil {
+	if err := j.settle(ctx); err != nil {
 		return err
 	}
 	return j.Apps.Remove(ctx, j.release(goes))
+}
+
+// settle waits until the proxies have followed a change of the route.
+func (j *job) settle(ctx context.Context) error {
+	return wait.Pause(ctx, cmp.Or(j.Settle, 2*time.Second))
 }
