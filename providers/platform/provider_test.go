@@ -16,6 +16,7 @@ import (
 	"github.com/bcc94042/instar/machines/database"
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/machines/session"
+	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/platform"
 	"github.com/bcc94042/instar/providers/platform/process"
 	"github.com/bcc94042/instar/providers/platform/storage"
@@ -226,6 +227,59 @@ func TestAReleaseEndsWhenTheProxiesHaveFollowed(t *testing.T) {
 	b.Actions = []session.Action{{Name: "remove_route", Kind: machine.KindRoute}, {Name: "delete_app:tenant-acme-r1", Kind: machine.KindApp}}
 	require.Nil(t, w.perform("own", "undo", 3, b).Failure)
 	require.Equal(t, 1, ends)
+}
+
+// Whoever gets the slug next must not meet what the last one has left.
+func TestASlugIsKeptWhileSomethingIsNamedByIt(t *testing.T) {
+	t.Parallel()
+	w, b := setup(t), task("default.acme.own")
+	require.Nil(t, w.perform("own", "provision", 1, b).Failure)
+	bucket := w.Storage
+	w.Storage = &away{bucket}
+	b.Actions = machine.Undo(ledger())
+	r := w.perform("own", "undo", 2, b).Data.(session.Results)
+	last := r.Actions[len(r.Actions)-1]
+	require.False(t, last.Done)
+	require.Contains(t, last.Error, "delete_storage")
+	require.Equal(t, "instance_provisioning/default.acme.own", w.rows.all["acme.example.test"].Owner)
+	w.Storage = bucket
+	for _, r := range w.perform("own", "undo", 3, b).Data.(session.Results).Actions {
+		require.True(t, r.Done, "%+v", r)
+	}
+	w.nothing()
+}
+
+// away is a store that removes nothing.
+type away struct{ storage.Provider }
+
+func (*away) Delete(context.Context, string, string) error {
+	return providers.Errorf(providers.Unavailable, "it is away")
+}
+
+// An undo that was killed before it could tell that the slug is free is delivered again, and another session takes the slug while it works.
+func TestAnUndoLeavesASlugAloneThatAnotherSessionTakesMeanwhile(t *testing.T) {
+	t.Parallel()
+	w, b := setup(t), task("default.acme.own")
+	require.Nil(t, w.perform("own", "provision", 1, b).Failure)
+	b.Actions = machine.Undo(ledger())
+	require.Nil(t, w.perform("own", "undo", 2, b).Failure)
+	w.Databases = &meanwhile{w.workers, sync.OnceFunc(func() {
+		require.Nil(t, w.perform("next", "provision", 1, task("next")).Failure)
+	})}
+	require.Nil(t, w.perform("own", "undo", 2, b).Failure)
+	require.Equal(t, "instance_provisioning/default.acme.next", w.rows.all["acme.example.test"].Owner)
+	require.DirExists(t, w.dir+"/tenants/default.tenant-acme")
+}
+
+// meanwhile are workers during whose work something happens.
+type meanwhile struct {
+	*workers
+	happens func()
+}
+
+func (m *meanwhile) Perform(ctx context.Context, t machines.Task) machines.Result {
+	m.happens()
+	return m.workers.Perform(ctx, t)
 }
 
 func TestAnothersBucketIsNotTouched(t *testing.T) {

@@ -51,14 +51,14 @@ func (j *job) overtaken(r domain.Row) bool {
 	return slices.ContainsFunc(r.Past, func(p domain.Past) bool { return p.Owner == j.owner && p.Fence > j.task.Fence })
 }
 
-// close makes this task the last one without claiming anything, and reports whether the slug is another session's. Before the plan there is no row. What an undo
+// close makes this task the last one without claiming anything. Before the plan there is no row. What an undo
 // has closed is noted among the past, so that an attempt that it has overtaken takes back what it makes afterwards.
-func (j *job) close(ctx context.Context, undo bool) (anothers bool, err error) {
+func (j *job) close(ctx context.Context, undo bool) error {
 	if j.body.PrimaryDomain == "" {
-		return false, nil
+		return nil
 	}
-	err = j.Table.Change(ctx, j.body.PrimaryDomain, func(r domain.Row) (domain.Row, error) {
-		if anothers = j.anothers(r); anothers || r.Owner == "" {
+	return unavailable(j.Table.Change(ctx, j.body.PrimaryDomain, func(r domain.Row) (domain.Row, error) {
+		if r.Owner != j.owner {
 			return r.Free(j.owner, j.task.Fence), nil
 		}
 		if err := j.admit(r); err != nil {
@@ -68,8 +68,7 @@ func (j *job) close(ctx context.Context, undo bool) (anothers bool, err error) {
 			r.Past = r.Free(j.owner, j.task.Fence).Past
 		}
 		return r, nil
-	})
-	return anothers, unavailable(err)
+	}))
 }
 
 // made is called with what this task has made. Where an undo has spoken meanwhile, which may have found nothing, it is taken back; what is named by the slug alone is the

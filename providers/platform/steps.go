@@ -262,7 +262,7 @@ func (j *job) get(ctx context.Context, url string) (status int, err error) {
 
 // halt keeps earlier attempts from doing more.
 func (j *job) halt(ctx context.Context) (any, error) {
-	if _, err := j.close(ctx, false); err != nil {
+	if err := j.close(ctx, false); err != nil {
 		return nil, err
 	}
 	if j.body.Database == nil {

@@ -25,8 +25,7 @@ var bySlug = []string{machine.KindSlug, machine.KindInstance, machine.KindApp, m
 
 // undo performs the actions in order, and says of each what became of it.
 func (j *job) undo(ctx context.Context) (any, error) {
-	anothers, err := j.close(ctx, true)
-	if err != nil {
+	if err := j.close(ctx, true); err != nil {
 		return nil, err
 	}
 	actions := j.body.Actions
@@ -48,7 +47,7 @@ func (j *job) undo(ctx context.Context) (any, error) {
 			// When everything that they are given is done, their workers give the tenant free. So what is not is given to them again.
 			batch, open = append(open, batch...), nil
 		}
-		if err := j.some(ctx, batch, results, anothers, stopped); err != nil {
+		if err := j.some(ctx, batch, results, stopped); err != nil {
 			return nil, err
 		}
 		for _, k := range batch {
@@ -65,24 +64,47 @@ func (j *job) undo(ctx context.Context) (any, error) {
 	return session.Results{Actions: results}, nil
 }
 
+// theirs reports whether what an action is for is another session's by now: it may have the slug since an earlier delivery of this task gave it free.
+func (j *job) theirs(ctx context.Context, a session.Action) (bool, error) {
+	if !slices.Contains(bySlug, a.Kind) || j.body.PrimaryDomain == "" {
+		return false, nil
+	}
+	r, err := j.Table.Row(ctx, j.body.PrimaryDomain)
+	return j.anothers(r), unavailable(err)
+}
+
+// left is the first of these actions after which something is left that is named by the slug; empty when there is none.
+func (j *job) left(results []session.ActionResult) string {
+	for i, r := range results {
+		kind := j.body.Actions[i].Kind
+		if !r.Done && (kind == machine.KindStorage || slices.Contains(bySlug, kind)) {
+			return r.Action
+		}
+	}
+	return ""
+}
+
 func own(a session.Action) func(*job, context.Context, string) error {
 	name, _, _ := strings.Cut(a.Name, ":")
 	return undoing[name]
 }
 
 // some performs a batch of actions: those for the workers of databases, or one that is not. It fails only when nothing more is to be done.
-func (j *job) some(ctx context.Context, batch []int, results []session.ActionResult, anothers, stopped bool) error {
+func (j *job) some(ctx context.Context, batch []int, results []session.ActionResult, stopped bool) error {
 	a := j.body.Actions[batch[0]]
 	do := own(a)
-	var err error
+	theirs, err := j.theirs(ctx, a)
 	switch {
+	case err != nil:
 	case stopped:
 		err = providers.Errorf(providers.Invalid, "not tried: an action before it failed")
 	case do == nil:
 		if err = j.databases(ctx, batch, results); err == nil {
 			return nil
 		}
-	case anothers && slices.Contains(bySlug, a.Kind):
+	case theirs:
+	case a.Kind == machine.KindSlug && j.left(results[:batch[0]]) != "":
+		err = providers.Errorf(providers.Invalid, "not tried: what %s takes away is still there, and is named by the slug", j.left(results[:batch[0]]))
 	default:
 		_, argument, _ := strings.Cut(a.Name, ":")
 		err = do(j, ctx, argument)
