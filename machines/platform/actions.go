@@ -32,8 +32,10 @@ var (
 		return refused == nil
 	}}
 	settled = &guard{Name: "settled", Doc: "something is under way", Holds: func(s *step) bool { return s.Data.Phase == "" }}
-	named   = &guard{Name: "named", Doc: "tenant in the body is another one", Holds: func(s *step) bool {
-		return machines.Body[RetireBody](s).Tenant == s.Data.Request.EnterpriseID
+	// closable: an export that is not possible is found before anything is closed, as there is no way back from there.
+	closable = &guard{Name: "named", Doc: "tenant in the body is another one, or export is asked for and this server has nowhere to export to", Holds: func(s *step) bool {
+		b := machines.Body[RetireBody](s)
+		return b.Tenant == s.Data.Request.EnterpriseID && (!b.Export || s.Data.Plan != nil && s.Data.Plan.Export)
 	}}
 	anotherSlug = &guard{Name: "another slug", Holds: func(s *step) bool {
 		d := s.Data

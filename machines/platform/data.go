@@ -44,6 +44,7 @@ type Plan struct {
 	Total    int64            `json:"total,omitempty"`
 	Seconds  float64          `json:"estimatedSeconds,omitempty"`
 	Notes    []string         `json:"notes,omitempty"`
+	Export   bool             `json:"export,omitempty" doc:"The server has somewhere to export to"`
 }
 
 // Quota is how much of something is used, with this session.

@@ -146,7 +146,7 @@ func table() []edge {
 		kind.StageEdges(Stages),
 		upgrades(),
 		[]edge{
-			{From: only(Ready), On: CommandRetire, If: named, To: Retiring, Do: retire, Emit: only(EventRetiring, session.EventTransitioned), Effects: only(EffectUndo)},
+			{From: only(Ready), On: CommandRetire, If: closable, To: Retiring, Do: retire, Emit: only(EventRetiring, session.EventTransitioned), Effects: only(EffectUndo)},
 			{From: only(Retiring), On: session.ReportUndone, If: kind.Clean(), To: Retired, Do: retired, Emit: only(EventRetired, session.EventTransitioned)},
 		},
 		kind.Leaving(Retiring),

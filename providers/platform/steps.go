@@ -28,7 +28,7 @@ func (j *job) plan(ctx context.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := machine.Plan{Version: version, Domain: j.Domain, Approval: j.Approval != nil && j.Approval(j.task)}
+	p := machine.Plan{Version: version, Domain: j.Domain, Approval: j.Approval != nil && j.Approval(j.task), Export: j.Export != nil}
 	if j.Quota != nil {
 		if p.Quota, err = j.Quota(ctx, j.task); err != nil {
 			return nil, err
