@@ -20,8 +20,12 @@ func (u *unit) lastWords(revision string) string {
 	if err != nil { // it said nothing
 		return ""
 	}
+	full := len(end) == 512
 	end = bytes.TrimSpace(end)
 	line := strings.TrimSpace(string(end[bytes.LastIndexByte(end, '\n')+1:]))
+	if full && !bytes.Contains(end, []byte("\n")) { // it begins within a word, which may be the rest of a secret
+		_, line, _ = strings.Cut(line, " ")
+	}
 	if line == "" {
 		return ""
 	}

@@ -45,6 +45,9 @@ type Rollout struct {
 	Address string // host:port, where it was healthy once
 }
 
+// secretDir is where the secrets of a release are, in its directory.
+const secretDir = ".secrets"
+
 // secretName is that of a variable.
 var secretName = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,62}$`)
 
@@ -157,7 +160,7 @@ func (a *Apps) spec(r *Release) (service.Spec, error) {
 }
 
 func (a *Apps) secretPath(r *Release, name string) string {
-	return filepath.Join(a.gateway.Home(r.Namespace, r.Name), ".secrets", strings.ToLower(name))
+	return filepath.Join(a.gateway.Home(r.Namespace, r.Name), secretDir, strings.ToLower(name))
 }
 
 func (a *Apps) keepSecrets(r *Release) error {
@@ -181,7 +184,7 @@ func (a *Apps) await(ctx context.Context, r *Release) (string, error) {
 		case now.Ready == machines.True && now.Route == machines.True:
 			return strings.TrimPrefix(now.URL, "http://"), nil
 		case now.Reason == service.ReasonRevisionFailed:
-			return "", &UnhealthyError{Release: r.Name, Reason: now.Message}
+			return "", &UnhealthyError{Release: r.Name, Reason: a.hide(r.Namespace, r.Name, now.Message)}
 		}
 		if err := wait.Pause(ctx, poll); err != nil {
 			return "", err
@@ -200,7 +203,7 @@ func (a *Apps) Look(ctx context.Context, namespace, name string) (Rollout, error
 	case at.Ready:
 		at.Status = "ready"
 	case o.Ready == machines.False:
-		at.Status = strings.TrimSuffix(o.Reason+": "+o.Message, ": ")
+		at.Status = strings.TrimSuffix(o.Reason+": "+a.hide(namespace, name, o.Message), ": ")
 	}
 	return at, nil
 }

@@ -94,6 +94,17 @@ func TestOneThatIsNeverHealthyIsToldAndTriedAnew(t *testing.T) {
 	require.Equal(t, "1.0", ask(t, address).Version)
 }
 
+// What a program says last goes into events.
+func TestSecretsAreNotInMessages(t *testing.T) {
+	t.Parallel()
+	a := opened(t, config(t, t.TempDir()))
+	_, err := a.Deploy(t.Context(), release(1, "leaky"))
+	require.ErrorContains(t, err, "cannot enter ***, nor postgres://other:***@db: the password *** is wrong")
+	at, err := a.Look(t.Context(), "default", "tenant-acme-r1")
+	require.NoError(t, err)
+	require.Contains(t, at.Status, "the password *** is wrong")
+}
+
 // An attempt that was overtaken by the removal makes nothing, and leaves no secret.
 func TestAnOlderAttemptMakesNothing(t *testing.T) {
 	t.Parallel()

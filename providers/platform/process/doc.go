@@ -8,7 +8,7 @@
 //     release is: while its process starts again, connections wait.
 //   - A release has a directory of its own, its HOME and working directory, which ends with it. TENANT_DIR is the tenant's, which all its releases share and which ends
 //     with the instance. Both are readable by the owner of the server only, who also runs the processes: they are not isolated from each other.
-//   - Secrets are files of the release's directory, named by NAME_FILE; no variable, command line or state file has them.
+//   - Secrets are files of the release's directory, named by NAME_FILE; no variable, command line or state file has them, and no message, also where the program wrote them.
 //   - Each process is bounded by [Config.Limits], becomes no other user, and leaves no memory dump.
 //   - Deploy returns when the release has answered its probe, and is repeated without harm. One that never becomes healthy is an [*UnhealthyError]; the next Deploy
 //     begins with a new process.

@@ -54,6 +54,10 @@ func application(version string) int {
 		fmt.Fprintln(os.Stderr, "the schema is not there")
 		return 5
 	}
+	if version == "leaky" {
+		fmt.Fprintf(os.Stderr, "cannot enter %s, nor postgres://other:word@db: the password secret is wrong\n", secret)
+		return 6
+	}
 	work, _ := os.Getwd()
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(facts{
@@ -80,7 +84,7 @@ func config(t *testing.T, dir string) process.Config {
 		Self: []string{"/usr/bin/env", "GORACE=" + quick, self, "run-template"},
 		Log:  slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
-	for _, v := range []string{"1.0", "1.1", "sick"} {
+	for _, v := range []string{"1.0", "1.1", "sick", "leaky"} {
 		c.Versions[v] = process.Program{Command: []string{self, "application", v}, Env: map[string]string{"GORACE": quick}}
 	}
 	return c
