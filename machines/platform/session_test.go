@@ -228,6 +228,24 @@ func TestAnUpgradedTenantIsClosedFromOutside(t *testing.T) {
 	}, names)
 }
 
+// Whoever says that the tenant is ready again has not said that nothing of the new release is left.
+func TestAReleaseThatCouldNotBeWithdrawnStaysInTheLedger(t *testing.T) {
+	t.Parallel()
+	l := reach(t, "switch", moved)
+	l.step(machinetest.Report(t, "switched", l.e.Effects["switch"].ID, nil))
+	l.step(machines.Input{Command: platform.CommandUpgrade, Body: json.RawMessage(`{"version":"2"}`)})
+	for _, g := range [][2]string{{"plan", "planned"}, {"migrate", "migrated"}} {
+		l.step(machinetest.Report(t, g[1], l.e.Effects[g[0]].ID, nil))
+	}
+	l.step(machines.Input{Command: session.CommandCancel})
+	failed := machines.EffectFailed{Effect: platform.EffectWithdraw, Attempt: l.e.Effects[platform.EffectWithdraw].ID, Failure: machines.Failure{Code: "invalid", Message: "x"}}
+	l.step(machines.Input{Command: machines.CommandFailed, Body: machinetest.JSON(t, failed)})
+	l.step(machines.Input{Command: session.CommandResolve, Body: json.RawMessage(`{"outcome":"ready"}`)})
+	require.Equal(t, platform.Ready, l.e.State)
+	last := l.data().Ledger[len(l.data().Ledger)-1]
+	require.Equal(t, session.Entry{Kind: platform.KindApp, Name: "tenant-acme-r2", State: session.Created, At: l.now}, last)
+}
+
 // taskOf is the data of the task of an effect that the last step has begun.
 func taskOf(t *testing.T, l *life, effect string) json.RawMessage {
 	for _, m := range l.out.Messages {

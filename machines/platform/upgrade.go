@@ -84,7 +84,7 @@ func upgrades() []edge {
 		edge{From: only(Withdrawing), On: ReportWithdrawn, To: Ready, Do: withdrawn, Emit: only(EventUpgradeWithdrawn, session.EventTransitioned)},
 		edge{From: only(Withdrawing), On: ReportWithdrawFailed, To: machines.Same, Do: notWithdrawn, Emit: only(EventUpgradeStuck)},
 		edge{From: only(Withdrawing), On: session.CommandRollback, If: stuck, To: machines.Same, Reenter: true, Do: again, Emit: only(EventUpgradeWithdrawing), Effects: only(EffectWithdraw)},
-		edge{From: only(Withdrawing), On: session.CommandResolve, If: resolved, To: Ready, Do: withdrawn, Emit: only(EventUpgradeWithdrawn, session.EventTransitioned)})
+		edge{From: only(Withdrawing), On: session.CommandResolve, If: resolved, To: Ready, Do: byHand, Emit: only(EventUpgradeWithdrawn, session.EventTransitioned)})
 }
 
 func start(s *step, to, channel string, steps Steps) {
@@ -155,6 +155,13 @@ func notWithdrawn(s *step) {
 func withdrawn(s *step) {
 	gone(kind, s, s.Data.Upgrade.Release)
 	leave(s, EventUpgradeWithdrawn, map[string]any{})
+}
+
+// byHand: somebody says that the old release serves. The new one may be there, so it stays in the ledger, for deprovision to remove.
+func byHand(s *step) {
+	name := s.Data.appName(s.Data.Upgrade.Release)
+	kind.MarkIf(s, session.Created, func(e *session.Entry) bool { return e.Kind == KindApp && e.Name == name })
+	leave(s, EventUpgradeWithdrawn, map[string]any{"outcome": Ready})
 }
 
 // gone marks a release as taken back.

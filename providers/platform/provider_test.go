@@ -282,6 +282,19 @@ func (m *meanwhile) Perform(ctx context.Context, t machines.Task) machines.Resul
 	return m.workers.Perform(ctx, t)
 }
 
+// Who has taken a database back by hand leaves its action out; its workers hold the tenant until they are asked.
+func TestAnUndoWithoutActionsOfDatabasesGivesTheTenantFree(t *testing.T) {
+	t.Parallel()
+	w, b := setup(t), task("default.acme.own")
+	require.Nil(t, w.perform("own", "provision", 1, b).Failure)
+	b.Ledger = ledger()[:2]
+	require.Nil(t, w.perform("own", "undo", 2, b).Failure)
+	require.Empty(t, w.workers.asked, "nothing was asked of them before")
+	b.Ledger = ledger()
+	require.Nil(t, w.perform("own", "undo", 3, b).Failure)
+	require.Equal(t, []string{""}, w.workers.asked)
+}
+
 func TestAnothersBucketIsNotTouched(t *testing.T) {
 	t.Parallel()
 	w, b := setup(t), task("default.acme.own")

@@ -61,7 +61,20 @@ func (j *job) undo(ctx context.Context) (any, error) {
 		}
 		i = next
 	}
+	if err := j.free(ctx, results); err != nil {
+		return nil, err
+	}
 	return session.Results{Actions: results}, nil
+}
+
+// free has the workers of databases give the tenant free where everything is done and nothing of it was theirs, as somebody has done that by hand.
+func (j *job) free(ctx context.Context, results []session.ActionResult) error {
+	if slices.ContainsFunc(j.body.Actions, func(a session.Action) bool { return own(a) == nil }) ||
+		slices.ContainsFunc(results, func(r session.ActionResult) bool { return !r.Done }) ||
+		!slices.ContainsFunc(j.body.Ledger, func(e session.Entry) bool { return e.Kind == database.KindDatabase }) {
+		return nil
+	}
+	return j.databases(ctx, nil, results)
 }
 
 // theirs reports whether what an action is for is another session's by now: it may have the slug since an earlier delivery of this task gave it free.
