@@ -60,6 +60,11 @@ func TestTheWayToAnInstanceToAnotherVersionAndBack(t *testing.T) {
 		seen[w.says()[:3]] = true
 	}
 	require.Equal(t, map[string]bool{"1.0": true, "1.1": true}, seen, "both have their share")
+	w.rows.lead("shop.acme.test", app.Address)
+	f := w.perform("own", "retire", 12, b).Failure
+	require.True(t, f.Retryable)
+	require.Equal(t, "shop.acme.test still leads to the release tenant-acme-r1", f.Message)
+	w.rows.lead("shop.acme.test", next.Address)
 	twice[any](w, "retire", 12, b)
 	require.Equal(t, "1.1", w.says()[:3])
 	require.Equal(t, next.Address, w.bindings.all["shop.acme.test"].Targets[0].Address, "the custom domain follows")

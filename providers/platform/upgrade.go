@@ -3,9 +3,11 @@ package platform
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/bcc94042/instar/internal/wait"
+	domains "github.com/bcc94042/instar/machines/domain"
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/providers"
 )
@@ -86,7 +88,31 @@ func (j *job) instead(ctx context.Context, stays, goes *machine.App) error {
 	if err := j.settle(ctx); err != nil {
 		return err
 	}
+	if err := j.unused(ctx, goes); err != nil {
+		return err
+	}
 	return j.Apps.Remove(ctx, j.release(goes))
+}
+
+// unused fails while a domain of the tenant leads to a release. A custom one follows when its own session does.
+func (j *job) unused(ctx context.Context, a *machine.App) error {
+	at, err := j.Apps.Look(ctx, j.task.Namespace, a.Name)
+	if err != nil && !providers.IsNotFound(err) {
+		return err
+	}
+	for _, host := range []string{j.body.PrimaryDomain, j.body.Platform.CustomDomain} {
+		if host == "" || at.Address == "" {
+			continue
+		}
+		r, err := j.Table.Row(ctx, host)
+		if err != nil {
+			return unavailable(err)
+		}
+		if r.Route != nil && slices.ContainsFunc(r.Route.Targets, func(t domains.Target) bool { return t.Address == at.Address }) {
+			return providers.Errorf(providers.Unavailable, "%s still leads to the release %s", host, a.Name)
+		}
+	}
+	return nil
 }
 
 // settle waits until the proxies have followed a change of the route.
