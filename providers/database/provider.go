@@ -56,6 +56,8 @@ type job struct {
 	report *catalog.Report
 	mover  *mover.Mover
 	link   *online.Link
+
+	unreached error // why an undo goes on without the target
 }
 
 // Perform does one task.

@@ -24,6 +24,9 @@ func (j *job) settle(ctx context.Context) error {
 	if err != nil || now.DatabaseName != j.name {
 		return err
 	}
+	if j.unreached != nil {
+		return fmt.Errorf("it cannot be seen what the tenant has written: %w", j.unreached)
+	}
 	if err := j.Server.Shut(ctx, j.spec); err != nil {
 		return errors.Join(err, j.admit(ctx))
 	}

@@ -71,6 +71,9 @@ func (j *job) allocate(ctx context.Context) (any, error) {
 	if err := j.source.Take(ctx); err != nil { // another session may have the tenant
 		return nil, err
 	}
+	if err := j.elsewhere(ctx); err != nil {
+		return nil, err
+	}
 	hash, err := j.Migrations.Hash()
 	if err != nil {
 		return nil, err
@@ -88,6 +91,24 @@ func (j *job) allocate(ctx context.Context) (any, error) {
 	}
 	a.Credentials, err = j.Server.Role(ctx, j.spec, j.credentials)
 	return a, err
+}
+
+// elsewhere refuses to make a database what the shared one says while the tenant is in it: the session is older than that, as after a backup of the store was restored.
+func (j *job) elsewhere(ctx context.Context) error {
+	there, err := j.routed(ctx)
+	if err == nil && there {
+		err = pg.Refuse("the tenant %s is in this database already (%s): resolve as ready", j.body.Request.EnterpriseID, j.name)
+	}
+	return err
+}
+
+// routed reports whether the routing leads to the session's database.
+func (j *job) routed(ctx context.Context) (bool, error) {
+	now, err := j.source.Read(ctx)
+	if pg.NotSetUp(err) {
+		return false, nil
+	}
+	return now.DatabaseName == j.name, err
 }
 
 // credentials are new ones, also sealed.
@@ -137,6 +158,9 @@ func (j *job) copy(ctx context.Context) (any, error) {
 	if err := j.take(ctx); err != nil {
 		return nil, err
 	}
+	if err := j.elsewhere(ctx); err != nil {
+		return nil, err
+	}
 	if j.body.Request.Mode != machine.ModeSnapshot && !j.online() {
 		if err := j.source.Fence(ctx, j.report.Tables); err != nil {
 			return nil, err
@@ -176,6 +200,9 @@ func (j *job) replicate(ctx context.Context) error {
 
 func (j *job) verify(ctx context.Context) (any, error) {
 	if err := j.take(ctx); err != nil {
+		return nil, err
+	}
+	if err := j.elsewhere(ctx); err != nil {
 		return nil, err
 	}
 	if j.online() {

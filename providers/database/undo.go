@@ -23,7 +23,7 @@ func (j *job) undo(ctx context.Context) (any, error) {
 		return nil, err
 	}
 	if held == nil && len(j.body.Actions) > 0 { // without actions, the target may have gone: somebody has seen to it
-		if err := j.mover.Take(ctx); err != nil && pg.State(err) != pg.NoDatabase && !pg.NotSetUp(err) {
+		if err := j.reach(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -34,7 +34,7 @@ func (j *job) undo(ctx context.Context) (any, error) {
 			r.Error = "not tried: an action before it failed"
 		} else if held != nil && a.Kind != machine.KindDatabase {
 			r.Done = true
-		} else if err := j.act(ctx, a); errors.Is(err, errShut) {
+		} else if err := j.guarded(ctx, a, held != nil); errors.Is(err, errShut) {
 			return nil, err
 		} else if err != nil {
 			r.Error, stopped = pg.Discreet(err.Error()), a.Stop
@@ -49,6 +49,32 @@ func (j *job) undo(ctx context.Context) (any, error) {
 		}
 	}
 	return out, j.source.End(ctx)
+}
+
+// reach takes the target, if it can be taken: one that has gone, or is closed because an undo was interrupted, has nothing to be stopped. One that does not answer
+// keeps back only what is about it, so that the tenant is let in where it was, and somebody may see to the rest.
+func (j *job) reach(ctx context.Context) error {
+	err := j.mover.Take(ctx)
+	if err == nil || pg.State(err) == pg.NoDatabase || pg.State(err) == pg.Closed || pg.NotSetUp(err) {
+		return nil
+	}
+	var obsolete *pg.ObsoleteError
+	fx, _ := machine.Machine.Effect(machine.EffectUndo)
+	if again, _ := pg.Transient(err); errors.As(err, &obsolete) || again && j.task.Try < fx.Retry.Attempts || ctx.Err() != nil {
+		return err
+	}
+	j.unreached = err
+	return nil
+}
+
+// guarded performs one action. The fence and the database of a tenant that is in it stay: the actions before these led it elsewhere, or the session is older than its switch.
+func (j *job) guarded(ctx context.Context, a machine.Action, anothers bool) error {
+	if !anothers && (a.Name == "lift_fence" || a.Name == "delete_database") {
+		if err := j.elsewhere(ctx); err != nil {
+			return err
+		}
+	}
+	return j.act(ctx, a)
 }
 
 // act performs one action.
@@ -70,8 +96,14 @@ func (j *job) act(ctx context.Context, a machine.Action) error {
 	case "lift_fence":
 		return j.source.Lift(ctx, j.report.Tables)
 	case "remove_replication":
+		if j.unreached != nil { // what the shared database has of it keeps its log
+			return errors.Join(j.unreached, j.link.Unslot(ctx, 0), j.link.Unpublish(ctx))
+		}
 		return j.link.Remove(ctx)
 	case "delete_database":
+		if j.unreached != nil {
+			return j.unreached
+		}
 		grace := j.Grace
 		if grace <= 0 {
 			grace = 7 * 24 * time.Hour

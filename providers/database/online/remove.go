@@ -34,14 +34,11 @@ func (l *Link) Unsubscribe(ctx context.Context) error {
 		}
 		return nil
 	})
-	if pg.State(err) == pg.NoDatabase || closed(err) {
+	if pg.State(err) == pg.NoDatabase || pg.State(err) == pg.Closed {
 		return nil
 	}
 	return err
 }
-
-// closed: the database takes no connections, because it is in quarantine.
-func closed(err error) bool { return pg.State(err) == "55000" }
 
 // Unslot removes the slot, and those of initial copies that were interrupted.
 func (l *Link) Unslot(ctx context.Context, subscription uint32) error {
@@ -76,7 +73,7 @@ func (l *Link) Subscription(ctx context.Context) (oid uint32, err error) {
 	err = l.on(ctx, l.Target, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `select coalesce((select s.oid from pg_subscription s join pg_database d on d.oid = s.subdbid where s.subname = $1 and d.datname = current_database()), 0)`, l.Name()).Scan(&oid)
 	})
-	if pg.State(err) == pg.NoDatabase || closed(err) {
+	if pg.State(err) == pg.NoDatabase || pg.State(err) == pg.Closed {
 		return 0, nil
 	}
 	return oid, err

@@ -57,6 +57,7 @@ const (
 	DuplicateObject = "42710"
 	UndefinedObject = "42704"
 	NoDatabase      = "3D000"
+	Closed          = "55000" // a database that takes no connections, as in quarantine
 	ReadOnly        = "25006" // what the fence says
 	Serialization   = "40001"
 )

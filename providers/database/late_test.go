@@ -1,0 +1,84 @@
+package database_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines"
+	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/providers/database/databasetest"
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// A store that was restored, or begun anew, has the session in a state that it has left. What it does then touches nothing of a tenant that is in its own database.
+func TestASessionOlderThanRealityTouchesNothing(t *testing.T) {
+	s, target := ready(t, "older", "tenant_older")
+	databasetest.Exec(t, target, `insert into public.settings values ('older', 'since', 'x'); delete from public.settings where key = 'Key 1'`)
+	want, d := databasetest.Rows(t, target, "settings", ""), s.e.Data.(*machine.Data)
+	for i, effect := range []string{"allocate", "copy", "verify"} {
+		body, err := json.Marshal(machine.Task{Request: d.Request, Database: d.Database})
+		require.NoError(t, err)
+		r := s.p.Perform(t.Context(), machines.Task{Namespace: "default", Parent: "older", ID: "db", Effect: effect, Fence: s.e.Version + uint64(i) + 1, Data: body})
+		require.NotNil(t, r.Failure, effect)
+		require.Contains(t, r.Failure.Message, "resolve as ready", effect)
+		require.False(t, r.Failure.Retryable)
+	}
+	version := s.e.Version
+	s.e = machine.Machine.New("default", "older", "db")
+	s.e.Version = version + 10
+	s.command("request", `{"enterpriseId":"older","onFailure":"rollback"}`)
+	require.Equal(t, machine.RollbackStuck, s.e.Data.(*machine.Data).Phase, "%s: %v", s.e.State, s.e.LastError)
+	require.Contains(t, s.e.Data.(*machine.Data).Undone[0].Error, "is in this database")
+	require.Equal(t, want, databasetest.Rows(t, target, "settings", ""))
+	c, err := s.p.Keys.Unseal(d.Database.Credentials, "older", d.Database.Name)
+	require.NoError(t, err)
+	require.NoError(t, s.p.Server.Try(t.Context(), d.Database.Name, c), "its password is as it was")
+	require.Equal(t, pg.ReadOnly, pg.State(exec(t, s.p.Source, `update public.settings set value = 'x' where enterprise_id = 'older'`)))
+	s.command("resolve", `{"outcome":"ready"}`)
+	require.Equal(t, machine.Ready, s.e.State)
+}
+
+// A target that does not answer, or is closed, keeps nobody from letting the tenant in where it was.
+func TestAnUndoGoesOnWithoutItsTarget(t *testing.T) {
+	for tenant, closed := range map[string]bool{"closed": true, "unreached": false} {
+		s := setup(t, tenant)
+		s.p.Told = refusesOwn
+		s.command("request", `{}`)
+		require.Equal(t, machine.Failed, s.e.State)
+		if closed { // what an undo that was interrupted leaves
+			databasetest.Exec(t, s.p.Source, `delete from public.tenant_runtime`)
+			databasetest.Exec(t, pg.Address{DSN: s.p.Server.DSN}, `alter database tenant_closed allow_connections false`)
+		} else {
+			s.p.Server.DSN = "postgres://nobody@127.0.0.1:1/postgres"
+			s.rollback(`{}`)
+			d := s.e.Data.(*machine.Data)
+			require.Equal(t, machine.RollbackStuck, d.Phase)
+			require.Equal(t, machine.ActionSettle, d.Undone[0].Action)
+			require.Contains(t, d.Undone[0].Error, "cannot connect")
+			s.rollback(`{"discardWrites":true}`)
+			d = s.e.Data.(*machine.Data)
+			require.Equal(t, machine.RollbackStuck, d.Phase)
+			require.Equal(t, "none", s.runtime())
+			require.NoError(t, exec(t, s.p.Source, `update public.settings set value = 'x' where enterprise_id = 'unreached'`))
+		}
+		body := `{}`
+		if !closed {
+			body = `{"skip":["delete_database"]}`
+		}
+		s.rollback(body)
+		require.Equal(t, machine.RolledBack, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
+	}
+}
+
+// rollback tries the undo as often as it may be tried.
+func (s *session) rollback(body string) {
+	s.command("rollback", body)
+	for timer, waits := s.e.Timers["retry-undo"]; waits; timer, waits = s.e.Timers["retry-undo"] {
+		s.now = timer.At
+		elapsed, err := json.Marshal(machines.Elapsed{Timer: "retry-undo", Armed: timer.Armed})
+		require.NoError(s.t, err)
+		s.step(machines.Input{Command: machines.CommandElapsed, Body: elapsed})
+	}
+}
