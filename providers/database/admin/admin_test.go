@@ -3,6 +3,7 @@ package admin_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -146,6 +147,40 @@ func TestQuarantineEndsConnectionsAndIsSweptAfterItsGracePeriod(t *testing.T) {
 	require.Contains(t, gone, "tenant_gone")
 	require.Empty(t, names(t, s, "%tenant\\_gone"))
 	require.Equal(t, "0", databasetest.Ask(t, pg.Address{DSN: s.DSN}, `select count(*)::text from pg_roles where rolname = 'tenant_gone'`))
+}
+
+// Each life of a tenant leaves a database of its own; its role goes with the last, and one that cannot be dropped keeps no other.
+func TestEachLifeIsSwept(t *testing.T) { // before those beside it, whose databases it would sweep
+	s := server(t)
+	for i := range 2 {
+		for _, name := range []string{"tenant_lives", "tenant_bound"} {
+			spec := admin.Spec{Name: name, Session: "s1", Fence: uint64(i)*2 + 1}
+			require.NoError(t, s.Create(t.Context(), spec))
+			role(t, s, spec, "x")
+			spec.Fence++
+			require.NoError(t, s.Quarantine(t.Context(), spec, time.Hour*time.Duration(i+1)))
+		}
+	}
+	databasetest.Exec(t, pg.Address{DSN: s.DSN}, `create schema bound authorization tenant_bound`) // so that this role cannot be dropped
+	roles := func() string {
+		return databasetest.Ask(t, pg.Address{DSN: s.DSN}, `select coalesce(string_agg(rolname, ' ' order by rolname), '') from pg_roles where rolname in ('tenant_lives', 'tenant_bound')`)
+	}
+	gone, err := s.Sweep(t.Context(), time.Now().Add(90*time.Minute))
+	require.NoError(t, err)
+	require.Contains(t, gone, "tenant_lives")
+	require.Equal(t, "tenant_bound tenant_lives", roles())
+	require.Len(t, strings.Fields(names(t, s, "q%tenant\\_lives")), 1)
+
+	gone, err = s.Sweep(t.Context(), time.Now().Add(150*time.Minute))
+	require.ErrorContains(t, err, "cannot drop role tenant_bound")
+	require.Contains(t, gone, "tenant_lives", "the one before it in the order of names does not keep it")
+	require.Equal(t, "tenant_bound", roles())
+	require.Empty(t, names(t, s, "q%tenant\\_lives"))
+	databasetest.Exec(t, pg.Address{DSN: s.DSN}, `drop schema bound`)
+	gone, err = s.Sweep(t.Context(), time.Now().Add(150*time.Minute))
+	require.NoError(t, err)
+	require.Contains(t, gone, "tenant_bound")
+	require.Empty(t, roles())
 }
 
 func TestATemplateIsWholeOrAbsent(t *testing.T) {

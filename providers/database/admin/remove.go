@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"time"
 
@@ -69,7 +70,10 @@ func putAway(ctx context.Context, conn *pgx.Conn, spec Spec, grace time.Duration
 	}
 	to := aside(spec)
 	// First where it will be: if the process ends after the renaming, the next call finds it there.
-	if _, err := conn.Exec(ctx, `update instar.tenant_database set stored_as = $2, drop_after = now() + $3 where name = $1`, spec.Name, to, grace); err != nil {
+	_, err = conn.Exec(ctx, `
+		with e as (update instar.tenant_database set stored_as = $2, drop_after = now() + $3 where name = $1 returning name, stored_as, drop_after)
+		insert into instar.put_away (name, stored_as, drop_after) select * from e on conflict (stored_as) do update set drop_after = excluded.drop_after`, spec.Name, to, grace)
+	if err != nil {
 		return err
 	}
 	if _, err := conn.Exec(ctx, fmt.Sprintf(`alter database %s rename to %s`, pg.Ident(spec.Name), pg.Ident(to))); err != nil {
@@ -136,45 +140,54 @@ func disconnect(ctx context.Context, conn *pgx.Conn, name, role string) error {
 	}
 }
 
-// Sweep drops the databases whose grace period is over at that time, with their roles, and returns their names.
+// Sweep drops the databases whose grace period is over at that time, and returns the names that they had. The role goes with the last one of its name. What cannot be
+// dropped is told, stays for the next sweep, and keeps no other.
 func (s *Server) Sweep(ctx context.Context, now time.Time) (gone []string, err error) {
 	err = s.with(ctx, func(conn *pgx.Conn) error {
-		rows, err := conn.Query(ctx, `select name from instar.tenant_database where state = $1 and drop_after <= $2 order by name`, Quarantined, now)
+		if _, err := conn.Exec(ctx, `select from instar.tenant_database limit 0`); err != nil { // where there is no register, nothing was put away
+			return err
+		}
+		if err := register(ctx, conn); err != nil {
+			return err
+		}
+		rows, err := conn.Query(ctx, `select name, stored_as from instar.put_away where drop_after <= $1 order by name, stored_as`, now)
 		if err != nil {
 			return err
 		}
-		names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			return err
-		}
-		for _, name := range names {
-			if err := locked(ctx, conn, name, func() error { return drop(ctx, conn, name, now) }); err != nil {
-				return err
+		type away struct{ Name, StoredAs string }
+		list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[away])
+		errs := []error{err}
+		for _, a := range list {
+			err := locked(ctx, conn, a.Name, func() error { return drop(ctx, conn, a.Name, a.StoredAs) })
+			if err == nil {
+				gone = append(gone, a.Name)
 			}
-			gone = append(gone, name)
+			errs = append(errs, err)
 		}
-		return nil
+		return errors.Join(errs...)
 	})
 	return gone, err
 }
 
-func drop(ctx context.Context, conn *pgx.Conn, name string, now time.Time) error {
-	known, err := entry(ctx, conn, name)
-	if err != nil || known == nil || known.State != Quarantined || known.DropAfter.After(now) {
+func drop(ctx context.Context, conn *pgx.Conn, name, storedAs string) error {
+	if _, err := conn.Exec(ctx, fmt.Sprintf(`drop database if exists %s with (force)`, pg.Ident(storedAs))); err != nil {
+		return fmt.Errorf("cannot drop database %s: %w", storedAs, err)
+	}
+	var last bool
+	err := conn.QueryRow(ctx, `
+		select exists (select from pg_roles where rolname = $1 and shobj_description(oid, 'pg_authid') like 'instar session %')
+			and not exists (select from pg_database where datname = $1) and not exists (select from instar.put_away where name = $1 and stored_as <> $2)`, name, storedAs).Scan(&last)
+	if err != nil {
 		return err
 	}
-	if _, err := conn.Exec(ctx, fmt.Sprintf(`drop database if exists %s with (force)`, pg.Ident(known.StoredAs))); err != nil {
-		return fmt.Errorf("cannot drop database %s: %w", known.StoredAs, err)
-	}
-	var there bool
-	if err := conn.QueryRow(ctx, `select exists (select from pg_roles where rolname = $1 and shobj_description(oid, 'pg_authid') = $2)`, name, Tag(known.Session)).Scan(&there); err != nil {
-		return err
-	}
-	if there {
+	if last {
 		if _, err := conn.Exec(ctx, fmt.Sprintf(`drop role %s`, pg.Ident(name))); err != nil {
 			return fmt.Errorf("cannot drop role %s: %w", name, err)
 		}
 	}
-	_, err = conn.Exec(ctx, `update instar.tenant_database set state = $2, drop_after = null where name = $1`, name, Dropped)
+	if _, err := conn.Exec(ctx, `update instar.tenant_database set state = $3, drop_after = null where name = $1 and stored_as = $2 and state = $4`, name, storedAs, Dropped, Quarantined); err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, `delete from instar.put_away where stored_as = $1`, storedAs)
 	return err
 }

@@ -52,17 +52,23 @@ type Database struct {
 
 // Setup makes the register.
 func (s *Server) Setup(ctx context.Context) error {
-	return s.with(ctx, func(conn *pgx.Conn) error {
-		return locked(ctx, conn, "register", func() error {
-			_, err := conn.Exec(ctx, `
-				create schema if not exists instar;
-				create table if not exists instar.tenant_database (
-					name text primary key, session text not null, fence bigint not null, state text not null, stored_as text not null,
-					made_at timestamptz not null default now(), quarantined_at timestamptz, drop_after timestamptz
-				);
-				alter table instar.tenant_database add column if not exists sealed text, add column if not exists sealed_fence bigint`)
-			return err
-		})
+	return s.with(ctx, func(conn *pgx.Conn) error { return register(ctx, conn) })
+}
+
+// register makes it. What was put away has entries of its own: that of a name is the next life's.
+func register(ctx context.Context, conn *pgx.Conn) error {
+	return locked(ctx, conn, "register", func() error {
+		_, err := conn.Exec(ctx, `
+			create schema if not exists instar;
+			create table if not exists instar.tenant_database (
+				name text primary key, session text not null, fence bigint not null, state text not null, stored_as text not null,
+				made_at timestamptz not null default now(), quarantined_at timestamptz, drop_after timestamptz
+			);
+			alter table instar.tenant_database add column if not exists sealed text, add column if not exists sealed_fence bigint;
+			create table if not exists instar.put_away (stored_as text primary key, name text not null, drop_after timestamptz not null);
+			insert into instar.put_away (stored_as, name, drop_after) select stored_as, name, drop_after from instar.tenant_database where state = 'quarantined' and drop_after is not null
+				on conflict do nothing`)
+		return err
 	})
 }
 
