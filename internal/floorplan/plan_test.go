@@ -192,8 +192,9 @@ var plan = []room{
 
 	// The binary: main names the machines that ship, the command line takes them from the options that it is given.
 	{path: "cmd/...", ours: []string{anything}, outside: []string{anything}},
-	{path: "cmd/instar/cli/...", ours: []string{"api/...", "cmd/instar/cli/...", "cmd/instar/demo", "cmd/instar/internal/...", "consumers/backup", "internal/ownfile", "machines", "machines/diagram", "server", "server/build", "server/config", "server/natscli", "server/relays", "streams/..."}, outside: []string{anything}, tests: []string{"machines/...", "server/builtin", "internal/..."}},
+	{path: "cmd/instar/cli/...", ours: []string{"api/...", "cmd/instar/cli/...", "cmd/instar/demo", "cmd/instar/demo/platform", "cmd/instar/internal/...", "consumers/backup", "internal/ownfile", "machines", "machines/diagram", "server", "server/build", "server/config", "server/natscli", "server/relays", "streams/..."}, outside: []string{anything}, tests: []string{"machines/...", "server/builtin", "internal/..."}},
 	{path: "cmd/instar/demo", ours: []string{"client", "client/tenantdb", "cmd/instar/cli/command", "internal/...", "machines", "machines/database", "machines/instance", "machines/queue", "machines/repository", "machines/task", "providers/database/secret", "server", "server/config", "server/tasks", "server/tenants", "streams/..."}, outside: []string{anything}, tests: []string{"server/builtin"}},
+	{path: "cmd/instar/demo/platform", ours: []string{"cmd/instar/cli/command", "cmd/instar/demo", "internal/...", "machines", "machines/database", "machines/domain", "machines/platform", "machines/session", "server", "server/config", "server/domains", "server/platform", "server/tenants"}, outside: []string{anything}, tests: []string{"server/builtin"}},
 	{path: "cmd/instar/internal/archive", outside: []string{"github.com/minio/minio-go/v7", xsys}},
 	{path: "cmd/instar/internal/...", ours: []string{"cmd/instar/internal/..."}, outside: []string{"github.com/spf13", "go.yaml.in/yaml"}},
 

@@ -17,6 +17,7 @@ import (
 	"github.com/bcc94042/instar/cmd/instar/cli/entities"
 	"github.com/bcc94042/instar/cmd/instar/cli/outboxes"
 	"github.com/bcc94042/instar/cmd/instar/demo"
+	"github.com/bcc94042/instar/cmd/instar/demo/platform"
 	"github.com/bcc94042/instar/server"
 )
 
@@ -60,7 +61,7 @@ precondition), 5 not allowed, 6 still under way when the wait ended, 7 ended in 
 		&cobra.Group{ID: command.GroupMachines, Title: "Machines:"},
 		&cobra.Group{ID: command.GroupLook, Title: "Inspect and repair:"},
 	)
-	root.AddCommand(devCommand(p), serveCommand(p), backupCommand(p), restoreCommand(p), clusterCommand(), nodeCommand(p), tokenCommand(), entities.Generic(p), entities.Tables(p), discoverCommand(p), deadCommand(p), auditCommand(p), outboxes.Command(p), demo.Command(p), opCommand(p), whyCommand(p), ctxCommand(), doctorCommand(p), versionCommand(p),
+	root.AddCommand(devCommand(p), serveCommand(p), backupCommand(p), restoreCommand(p), clusterCommand(), nodeCommand(p), tokenCommand(), entities.Generic(p), entities.Tables(p), discoverCommand(p), deadCommand(p), auditCommand(p), outboxes.Command(p), demos(p), opCommand(p), whyCommand(p), ctxCommand(), doctorCommand(p), versionCommand(p),
 		documentCommand(p, "openapi", "/openapi.json", "Print the server's HTTP interface as OpenAPI"),
 		documentCommand(p, "asyncapi", "/asyncapi.json", "Print the server's NATS interface as AsyncAPI"))
 	root.AddCommand(entities.Commands(p)...)
@@ -70,4 +71,11 @@ precondition), 5 not allowed, 6 still under way when the wait ended, 7 ended in 
 		}
 	}
 	return root
+}
+
+// demos are those of one folder, and those that have folders of their own.
+func demos(p *command.Program) *cobra.Command {
+	g := demo.Command(p)
+	g.AddCommand(platform.Commands()...)
+	return g
 }

@@ -101,7 +101,7 @@ func (d *discoveryDemo) run(ctx context.Context) (err error) {
 
 // startRegistry runs the whole server in this process.
 func (d *discoveryDemo) startRegistry(ctx context.Context, dir string) (stop func() error, err error) {
-	address, err := freeAddress()
+	address, err := FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func (d *discoveryDemo) startRegistry(ctx context.Context, dir string) (stop fun
 	go func() { done <- server.Run(ctx, cfg, d.options) }()
 	stop = sync.OnceValue(func() error { cancel(); return <-done })
 	d.registry = &client.Client{URLs: []string{"http://" + address}, HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}}}
-	err = await(ctx, "the registry", func() error {
+	err = Await(ctx, "the registry", func() error {
 		resp, err := d.registry.HTTP.Get(d.registry.URLs[0] + "/readyz") // loopback, and await gives up
 		if err != nil {
 			return err

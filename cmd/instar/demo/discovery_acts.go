@@ -60,7 +60,7 @@ func (d *discoveryDemo) flap(ctx context.Context) error {
 		return err
 	}
 	out := time.Since(began)
-	if err := await(ctx, "the hold-down", func() error {
+	if err := Await(ctx, "the hold-down", func() error {
 		state, until, err := d.stateOf(ctx, dora)
 		if err == nil && state != instance.Flapping {
 			err = fmt.Errorf("dora is %s", state)

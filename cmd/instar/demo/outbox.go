@@ -125,7 +125,7 @@ func (d *outboxDemo) setup(ctx context.Context) error {
 	if err := outbox.Init(ctx, d.cluster.DSN("postgres"), "", outbox.Settings{}); err != nil {
 		return err
 	}
-	address, err := freeAddress()
+	address, err := FreeAddress()
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (d *outboxDemo) setup(ctx context.Context) error {
 		return err
 	}
 	url := "nats://" + address
-	if err := await(ctx, "the NATS server", func() (err error) {
+	if err := Await(ctx, "the NATS server", func() (err error) {
 		d.nc, err = nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 		return err
 	}); err != nil {
@@ -143,7 +143,7 @@ func (d *outboxDemo) setup(ctx context.Context) error {
 	if d.js, err = jetstream.New(d.nc); err != nil {
 		return err
 	}
-	d.tell("NATS runs as process %d", d.nats.pid())
+	d.tell("NATS runs as process %d", d.nats.PID())
 	d.relay = &demoProcess{
 		args: []string{"outbox", "relay", "--nats-url", url, "--source", "shop", "--node", "demo", "--log-level", "error"},
 		env:  []string{"INSTAR_OUTBOX_DSN=" + d.cluster.DSN("postgres")}, log: filepath.Join(dir, "relay.log"),
@@ -152,7 +152,7 @@ func (d *outboxDemo) setup(ctx context.Context) error {
 	if err := d.relay.start(); err != nil {
 		return err
 	}
-	d.tell("the relay runs as process %d", d.relay.pid())
+	d.tell("the relay runs as process %d", d.relay.PID())
 	return nil
 }
 
@@ -204,7 +204,7 @@ func (d *outboxDemo) wake() { _ = d.nc.Publish(relay.WakeSubject(streams.Names{}
 func (d *outboxDemo) close() error {
 	var err error
 	for _, p := range []*demoProcess{d.relay, d.nats} {
-		if p != nil && p.pid() != 0 {
+		if p != nil && p.PID() != 0 {
 			err = errors.Join(err, p.kill())
 		}
 	}
@@ -222,7 +222,7 @@ func (d *outboxDemo) close() error {
 	return err
 }
 
-func freeAddress() (string, error) {
+func FreeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
@@ -230,8 +230,8 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// await tries again and again for half a minute.
-func await(ctx context.Context, what string, do func() error) error {
+// Await tries again and again for half a minute.
+func Await(ctx context.Context, what string, do func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {
@@ -245,8 +245,8 @@ func await(ctx context.Context, what string, do func() error) error {
 	}
 }
 
-// lastWords are the last lines of a file, for an error.
-func lastWords(path string) string {
+// LastWords are the last lines of a file, for an error.
+func LastWords(path string) string {
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return ""

@@ -32,6 +32,15 @@ type demoProcess struct {
 	ended chan struct{}
 }
 
+// Process is a demoProcess of a demo in a folder of its own.
+type Process = demoProcess
+
+// Start starts this program again, with arguments and variables; what it says is in a file.
+func Start(log string, env []string, args ...string) (*Process, error) {
+	p := &demoProcess{args: args, env: env, log: log}
+	return p, p.start()
+}
+
 // start starts it. The thread that does so stays until the process has ended: the kernel takes the end of that thread
 // for the end of the parent.
 func (p *demoProcess) start() error {
@@ -107,7 +116,7 @@ func (p *demoProcess) kill() error {
 	}
 	select {
 	case <-ended:
-		return fmt.Errorf("%v had ended by itself: %s", p.args, lastWords(p.log))
+		return fmt.Errorf("%v had ended by itself: %s", p.args, LastWords(p.log))
 	default:
 	}
 	if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -117,7 +126,27 @@ func (p *demoProcess) kill() error {
 	return nil
 }
 
-func (p *demoProcess) pid() int {
+// End tells it to stop, and waits until it has. One that does not is killed when ctx ends.
+func (p *demoProcess) End(ctx context.Context) error {
+	p.mu.Lock()
+	cmd, ended := p.cmd, p.ended
+	p.mu.Unlock()
+	if cmd == nil {
+		return errors.New("the process does not run")
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return errors.Join(fmt.Errorf("%v does not stop", p.args), p.kill())
+	}
+}
+
+// PID is the number of the process; 0 when it was killed.
+func (p *demoProcess) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cmd == nil {
@@ -126,8 +155,8 @@ func (p *demoProcess) pid() int {
 	return p.cmd.Process.Pid
 }
 
-// ask sends a request. The answer is decoded into what is given.
-func ask(ctx context.Context, method, url string, body, into any) error {
+// Ask sends a request. The answer is decoded into what is given.
+func Ask(ctx context.Context, method, url string, body, into any) error {
 	raw, err := json.Marshal(body)
 	if err != nil {
 		return err

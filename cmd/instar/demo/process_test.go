@@ -29,6 +29,6 @@ func TestAProcessThatEndsIsStartedAgain(t *testing.T) {
 		}
 		require.Eventually(t, func() bool { return starts() > 1 }, time.Minute, 10*time.Millisecond)
 		require.NoError(t, p.kill())
-		require.Zero(t, p.pid())
+		require.Zero(t, p.PID())
 	}
 }

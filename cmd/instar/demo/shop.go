@@ -174,7 +174,7 @@ func (d *outboxDemo) verify(ctx context.Context) error {
 			break
 		}
 		if wait.Pause(ctx, 50*time.Millisecond) != nil {
-			d.tell("%d rows were written, only %d events came into the stream: %s", len(rows), n, lastWords(d.relay.log))
+			d.tell("%d rows were written, only %d events came into the stream: %s", len(rows), n, LastWords(d.relay.log))
 			return &command.Error{Code: command.ExitGeneric, Err: errors.New("the relay did not catch up")}
 		}
 	}

@@ -118,7 +118,7 @@ func (d *tasksDemo) close() error {
 	if d.service != nil {
 		d.service.close()
 	}
-	if d.server != nil && d.server.pid() != 0 {
+	if d.server != nil && d.server.PID() != 0 {
 		err = d.server.kill()
 	}
 	return errors.Join(err, os.RemoveAll(filepath.Join(d.dir, "data")), os.RemoveAll(filepath.Join(d.dir, "origin")))
@@ -156,7 +156,7 @@ from=; done | git fast-import --quiet --date-format=now; git reset -q --hard`
 // start starts the server, again or for the first time.
 func (d *tasksDemo) start(ctx context.Context) error {
 	if d.url == "" {
-		address, err := freeAddress()
+		address, err := FreeAddress()
 		if err != nil {
 			return err
 		}
@@ -166,20 +166,20 @@ func (d *tasksDemo) start(ctx context.Context) error {
 	if err := d.server.start(); err != nil {
 		return err
 	}
-	if err := await(ctx, "the server", func() error { return d.ask(ctx, http.MethodGet, "/readyz", nil, nil) }); err != nil {
-		return fmt.Errorf("%w: %s", err, lastWords(d.server.log))
+	if err := Await(ctx, "the server", func() error { return d.Ask(ctx, http.MethodGet, "/readyz", nil, nil) }); err != nil {
+		return fmt.Errorf("%w: %s", err, LastWords(d.server.log))
 	}
-	d.tell("the server runs as process %d", d.server.pid())
+	d.tell("the server runs as process %d", d.server.PID())
 	return nil
 }
 
-func (d *tasksDemo) ask(ctx context.Context, method, path string, body, into any) error {
-	return ask(ctx, method, d.url+path, body, into)
+func (d *tasksDemo) Ask(ctx context.Context, method, path string, body, into any) error {
+	return Ask(ctx, method, d.url+path, body, into)
 }
 
 // post tries again while the server is not ready for it.
 func (d *tasksDemo) post(ctx context.Context, path string, body any) error {
-	return await(ctx, path, func() error { return d.ask(ctx, http.MethodPost, path, body, nil) })
+	return Await(ctx, path, func() error { return d.Ask(ctx, http.MethodPost, path, body, nil) })
 }
 
 var tasksAnalyses = []string{"dependencies", "hotspots", "languages", "licences", "lines", "secrets", "structure"}
@@ -256,7 +256,7 @@ func (p *patience) close() {
 // cancel cancels a task that waits for an answer.
 func (d *tasksDemo) cancel(ctx context.Context) (err error) {
 	d.service = &patience{came: make(chan struct{}, 1)}
-	if d.service.address, err = freeAddress(); err != nil {
+	if d.service.address, err = FreeAddress(); err != nil {
 		return err
 	}
 	if err := d.service.open(); err != nil {
@@ -315,9 +315,9 @@ func (d *tasksDemo) redrive(ctx context.Context) error {
 // finish waits for the states of the repositories.
 func (d *tasksDemo) finish(ctx context.Context) error {
 	for _, name := range d.names {
-		if err := await(ctx, "repository "+name, func() error {
+		if err := Await(ctx, "repository "+name, func() error {
 			var e struct{ State string }
-			err := d.ask(ctx, http.MethodGet, "/v1/repositories/"+name, nil, &e)
+			err := d.Ask(ctx, http.MethodGet, "/v1/repositories/"+name, nil, &e)
 			if err == nil && e.State != repository.Completed {
 				err = errors.New("it is " + e.State)
 			}
@@ -337,13 +337,13 @@ func (d *tasksDemo) fetch(ctx context.Context) error {
 		for _, id := range tasksAnalyses {
 			at, of := "/v1/tasks/"+id, "?repository="+name
 			var list struct{ Documents []task.Document }
-			if err := d.ask(ctx, http.MethodGet, at+"/documents"+of, nil, &list); err != nil {
+			if err := d.Ask(ctx, http.MethodGet, at+"/documents"+of, nil, &list); err != nil {
 				return err
 			}
 			for _, doc := range list.Documents {
 				file := doc.Name[strings.LastIndexByte(doc.Name, '/')+1:]
 				var text []byte
-				if err := d.ask(ctx, http.MethodGet, at+"/document"+of+"&name="+file, nil, &text); err != nil {
+				if err := d.Ask(ctx, http.MethodGet, at+"/document"+of+"&name="+file, nil, &text); err != nil {
 					return err
 				}
 				to := filepath.Join(d.dir, "documents", name)

@@ -33,7 +33,7 @@ func (d *tasksDemo) look(ctx context.Context) (board, error) {
 	var page struct {
 		Items []struct{ ID, Parent, State string }
 	}
-	if err := d.ask(ctx, http.MethodGet, "/v1/tasks?limit=500", nil, &page); err != nil {
+	if err := d.Ask(ctx, http.MethodGet, "/v1/tasks?limit=500", nil, &page); err != nil {
 		return nil, err
 	}
 	b := board{}
@@ -116,7 +116,7 @@ func (d *tasksDemo) judge(ctx context.Context) error {
 				Time     time.Time
 			}
 		}
-		if err := d.ask(ctx, http.MethodGet, "/v1/repositories/"+url.PathEscape(repository)+"/tasks/"+url.PathEscape(id)+"/events?limit=500", nil, &page); err != nil {
+		if err := d.Ask(ctx, http.MethodGet, "/v1/repositories/"+url.PathEscape(repository)+"/tasks/"+url.PathEscape(id)+"/events?limit=500", nil, &page); err != nil {
 			return err
 		}
 		var open *span

@@ -71,8 +71,8 @@ func demoTenantsServer(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// tenantSchema is that of the shared database, and of each tenant's own.
-const tenantSchema = `-- +goose Up
+// TenantSchema is that of the shared database, and of each tenant's own.
+const TenantSchema = `-- +goose Up
 create table public.orders (id uuid primary key, enterprise_id text not null, at timestamptz not null default now(), filled boolean not null default false);
 create unique index orders_tenant on public.orders (enterprise_id, id);
 alter table public.orders replica identity using index orders_tenant;
@@ -146,7 +146,7 @@ func (d *tenantDemo) close() error {
 	if d.nc != nil {
 		d.nc.Close()
 	}
-	if d.server != nil && d.server.pid() != 0 {
+	if d.server != nil && d.server.PID() != 0 {
 		err = errors.Join(err, d.server.kill())
 	}
 	if d.cluster != nil {
@@ -173,7 +173,7 @@ func (d *tenantDemo) path() string {
 }
 
 func (d *tenantDemo) send(ctx context.Context, name string, body any) error {
-	return ask(ctx, http.MethodPost, d.path()+"/"+name, body, nil)
+	return Ask(ctx, http.MethodPost, d.path()+"/"+name, body, nil)
 }
 
 // until follows the session, with a bar, until something holds.
@@ -181,7 +181,7 @@ func (d *tenantDemo) until(ctx context.Context, holds func(*tenantSession) bool)
 	told := ""
 	for {
 		s := &tenantSession{}
-		if err := ask(ctx, http.MethodGet, d.path(), nil, s); err != nil {
+		if err := Ask(ctx, http.MethodGet, d.path(), nil, s); err != nil {
 			return nil, err
 		}
 		if line := tenantLine(s); line != told {
@@ -288,7 +288,7 @@ func (d *tenantDemo) timeline(ctx context.Context) error {
 			Time time.Time `json:"time"`
 		} `json:"items"`
 	}
-	if err := ask(ctx, http.MethodGet, d.path()+"/events?limit=500", nil, &page); err != nil {
+	if err := Ask(ctx, http.MethodGet, d.path()+"/events?limit=500", nil, &page); err != nil {
 		return err
 	}
 	from := 0

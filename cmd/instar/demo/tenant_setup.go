@@ -42,7 +42,7 @@ func (d *tenantDemo) setup(ctx context.Context) (err error) {
 	if err := os.MkdirAll(migrations, 0o700); err != nil {
 		return err
 	}
-	for name, sql := range map[string]string{"00001_tables.sql": tenantSchema, "00002_bend.sql": tenantBend} {
+	for name, sql := range map[string]string{"00001_tables.sql": TenantSchema, "00002_bend.sql": tenantBend} {
 		if err := os.WriteFile(filepath.Join(migrations, name), []byte(sql), 0o600); err != nil {
 			return err
 		}
@@ -56,7 +56,7 @@ func (d *tenantDemo) fill(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // the cluster stops later
-	if _, err := conn.Exec(ctx, strings.TrimPrefix(tenantSchema, "-- +goose Up\n")); err != nil {
+	if _, err := conn.Exec(ctx, strings.TrimPrefix(TenantSchema, "-- +goose Up\n")); err != nil {
 		return err
 	}
 	for i := range 10 {
@@ -73,11 +73,11 @@ func (d *tenantDemo) fill(ctx context.Context) error {
 }
 
 func (d *tenantDemo) serve(ctx context.Context) error {
-	address, err := freeAddress()
+	address, err := FreeAddress()
 	if err != nil {
 		return err
 	}
-	bus, err := freeAddress()
+	bus, err := FreeAddress()
 	if err != nil {
 		return err
 	}
@@ -89,10 +89,10 @@ func (d *tenantDemo) serve(ctx context.Context) error {
 	if err := d.server.start(); err != nil {
 		return err
 	}
-	if err := await(ctx, "the server", func() error { return ask(ctx, http.MethodGet, d.url+"/readyz", nil, nil) }); err != nil {
-		return fmt.Errorf("%w: %s", err, lastWords(d.server.log))
+	if err := Await(ctx, "the server", func() error { return Ask(ctx, http.MethodGet, d.url+"/readyz", nil, nil) }); err != nil {
+		return fmt.Errorf("%w: %s", err, LastWords(d.server.log))
 	}
-	d.tell("the server runs as process %d", d.server.pid())
+	d.tell("the server runs as process %d", d.server.PID())
 	if d.nc, err = nats.Connect("nats://" + bus); err != nil {
 		return err
 	}

@@ -1,0 +1,303 @@
+// Package platform is the demo of instances: three tenants get some of their own. platformDemo.run goes through the acts; parts.go has the server, the application and the
+// certificate authority.
+package platform
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/bcc94042/instar/cmd/instar/demo"
+	"github.com/bcc94042/instar/internal/postgres"
+	"github.com/bcc94042/instar/internal/wait"
+	"github.com/bcc94042/instar/machines"
+	machine "github.com/bcc94042/instar/machines/platform"
+	"github.com/bcc94042/instar/machines/session"
+)
+
+type platformDemo struct {
+	out   io.Writer
+	began time.Time
+
+	dir, url, proxy string
+	cluster         *postgres.Cluster
+	shared          string
+	ca              *authority
+	server          *demo.Process
+	client          *http.Client
+}
+
+func newPlatformDemo(out io.Writer) *platformDemo { return &platformDemo{out: out, began: time.Now()} }
+
+var platformTenants = []string{"ann", "ben", "cleo"}
+
+func (d *platformDemo) tell(format string, args ...any) {
+	fmt.Fprintf(d.out, "%6.1f s  %s\n", time.Since(d.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (d *platformDemo) run(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	defer func() { err = errors.Join(err, d.close()) }()
+	for _, act := range []func(context.Context) error{d.setup, d.provision, d.upgrade, d.breaks, d.leave} {
+		if err := act(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *platformDemo) close() error {
+	var err error
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if d.server != nil && d.server.PID() != 0 {
+		err = d.server.End(ctx)
+	}
+	if d.client != nil {
+		d.client.CloseIdleConnections()
+	}
+	if d.ca != nil {
+		d.ca.close()
+	}
+	if d.cluster != nil {
+		err = errors.Join(err, d.cluster.Stop(ctx))
+	}
+	if d.dir != "" {
+		err = errors.Join(err, os.RemoveAll(d.dir))
+	}
+	return err
+}
+
+func (d *platformDemo) setup(ctx context.Context) (err error) {
+	if d.dir, err = os.MkdirTemp("", "instar-demo-"); err != nil {
+		return err
+	}
+	// #nosec G302 -- Postgres does not run as root; what is below is closed
+	if err := os.Chmod(d.dir, 0o711); err != nil {
+		return err
+	}
+	settings := map[string]string{"wal_level": "logical", "max_connections": "100"}
+	if d.cluster, err = postgres.Start(ctx, postgres.Options{Dir: filepath.Join(d.dir, "postgres"), Config: settings}); err != nil {
+		return err
+	}
+	if d.shared, err = d.cluster.Database(ctx); err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, d.shared)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, strings.TrimPrefix(demo.TenantSchema, "-- +goose Up\n"))
+	migrations := filepath.Join(d.dir, "migrations")
+	err = errors.Join(err, conn.Close(ctx), os.MkdirAll(migrations, 0o700))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(migrations, "00001_tables.sql"), []byte(demo.TenantSchema), 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	address, err := demo.FreeAddress()
+	if err != nil {
+		return err
+	}
+	if d.proxy, err = demo.FreeAddress(); err != nil {
+		return err
+	}
+	_, text, err := net.SplitHostPort(d.proxy)
+	port, bad := strconv.Atoi(text)
+	if err := errors.Join(err, bad); err != nil {
+		return err
+	}
+	if d.ca, err = startAuthority(port, filepath.Join(d.dir, "ca.pem")); err != nil {
+		return err
+	}
+	return d.serve(ctx, address)
+}
+
+func (d *platformDemo) serve(ctx context.Context, address string) error {
+	d.url = "http://" + address
+	log := filepath.Join(d.dir, "server.log")
+	env := []string{sharedEnv + "=" + d.shared, ownEnv + "=" + d.cluster.DSN("postgres"), acmeEnv + "=" + d.ca.url}
+	server, err := demo.Start(log, env, "demo", "platform-server", d.dir, address, d.proxy)
+	if err != nil {
+		return err
+	}
+	d.server = server
+	if err := demo.Await(ctx, "the server", func() error { return demo.Ask(ctx, http.MethodGet, d.url+"/readyz", nil, nil) }); err != nil {
+		return fmt.Errorf("%w: %s", err, demo.LastWords(log))
+	}
+	d.client = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: d.ca.roots, MinVersion: tls.VersionTLS12},
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, d.proxy)
+		},
+	}}
+	d.tell("Postgres runs as process %d, the server as process %d, and a certificate authority in this one", d.cluster.PID(), d.server.PID())
+	return nil
+}
+
+// platformSession is what the demo reads of a session.
+type platformSession struct {
+	State     string            `json:"state"`
+	Data      machine.Data      `json:"data"`
+	LastError *machines.Failure `json:"lastError"`
+}
+
+func (d *platformDemo) send(ctx context.Context, tenant, command string, body any) error {
+	return demo.Ask(ctx, http.MethodPost, d.url+"/v1/tenants/"+tenant+"/instance_provisionings/own/"+command, body, nil)
+}
+
+// becomes follows a session to a state in which nothing is under way.
+func (d *platformDemo) becomes(ctx context.Context, tenant, state string) (*platformSession, error) {
+	for {
+		s := &platformSession{}
+		if err := demo.Ask(ctx, http.MethodGet, d.url+"/v1/tenants/"+tenant+"/instance_provisionings/own", nil, s); err != nil {
+			return nil, err
+		}
+		switch {
+		case s.State == state:
+			return s, nil
+		case s.State == machine.Failed && s.Data.Phase == session.Held, s.Data.Phase == session.RollbackStuck:
+			return nil, fmt.Errorf("the session of %s is %s from %s: %w", tenant, s.State, s.Data.FailedFrom, errors.New(s.LastError.Message))
+		}
+		if err := wait.Pause(ctx, 50*time.Millisecond); err != nil {
+			return nil, fmt.Errorf("the session of %s is %s (%s): %w", tenant, s.State, s.Data.Phase, err)
+		}
+	}
+}
+
+// order opens the application of a tenant through the proxy, and writes an order there.
+func (d *platformDemo) order(ctx context.Context, tenant, want string) error {
+	host := tenant + "." + platformDomain
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+host+"/", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := d.client.Do(req)
+	if err != nil {
+		return err
+	}
+	text, err := io.ReadAll(resp.Body)
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
+		return err
+	}
+	d.tell("https://%s says: %s", host, text)
+	if string(text) != want {
+		return fmt.Errorf("https://%s is to say %q", host, want)
+	}
+	return nil
+}
+
+func (d *platformDemo) provision(ctx context.Context) error {
+	for _, name := range platformTenants {
+		if err := d.send(ctx, name, "request", map[string]any{}); err != nil {
+			return err
+		}
+	}
+	for _, name := range platformTenants {
+		s, err := d.becomes(ctx, name, machine.Ready)
+		if err != nil {
+			return err
+		}
+		d.tell("%s is ready: database %s, bucket %s, process at %s, name %s, certificate %s until %s", name, s.Data.Database.DatabaseID, s.Data.Storage.Bucket, s.Data.App.Address, s.Data.PrimaryDomain,
+			s.Data.Certificate.Serial, s.Data.Certificate.NotAfter.Format(time.RFC3339))
+	}
+	for i, name := range platformTenants {
+		for n := 1; n <= i+1; n++ {
+			if err := d.order(ctx, name, fmt.Sprintf("version 1.0 of %s: %d orders in tenant_%s", name, n, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (d *platformDemo) to(ctx context.Context, tenant, version string) (*platformSession, error) {
+	if err := d.send(ctx, tenant, "upgrade", map[string]any{"version": version, "weights": []int{50, 100}, "holdSeconds": 1}); err != nil {
+		return nil, err
+	}
+	return d.becomes(ctx, tenant, machine.Ready)
+}
+
+func (d *platformDemo) upgrade(ctx context.Context) error {
+	s, err := d.to(ctx, "ann", "1.1")
+	if err != nil {
+		return err
+	}
+	if s.Data.Version != "1.1" {
+		return fmt.Errorf("ann has version %s after the upgrade: %v", s.Data.Version, s.LastError)
+	}
+	d.tell("ann has version 1.1, process at %s", s.Data.App.Address)
+	return d.order(ctx, "ann", "version 1.1 of ann: 2 orders in tenant_ann")
+}
+
+func (d *platformDemo) breaks(ctx context.Context) error {
+	s, err := d.to(ctx, "ben", "broken")
+	if err != nil {
+		return err
+	}
+	if s.Data.Version != "1.0" || s.LastError == nil {
+		return fmt.Errorf("ben has version %s, and was to keep 1.0", s.Data.Version)
+	}
+	d.tell("ben's next version was withdrawn: %s: %s", s.LastError.Code, s.LastError.Message)
+	return d.order(ctx, "ben", "version 1.0 of ben: 3 orders in tenant_ben")
+}
+
+// leave closes a tenant, and looks for what is left of it.
+func (d *platformDemo) leave(ctx context.Context) error {
+	s, err := d.becomes(ctx, "cleo", machine.Ready)
+	if err != nil {
+		return err
+	}
+	if err := d.send(ctx, "cleo", machine.CommandRetire, map[string]any{"tenant": "cleo"}); err != nil {
+		return err
+	}
+	retired, err := d.becomes(ctx, "cleo", machine.Retired)
+	if err != nil {
+		return err
+	}
+	for _, e := range retired.Data.Ledger {
+		if e.State != session.Undone {
+			return fmt.Errorf("the %s %s of cleo is %s", e.Kind, e.Name, e.State)
+		}
+	}
+	if c, err := new(net.Dialer).DialContext(ctx, "tcp", s.Data.App.Address); err == nil {
+		return errors.Join(errors.New("cleo's process is still there"), c.Close())
+	}
+	left, err := filepath.Glob(filepath.Join(d.dir, "data", "platform", "tenants", "*cleo*"))
+	if err != nil || len(left) > 0 {
+		return errors.Join(err, fmt.Errorf("directories of cleo are left: %v", left))
+	}
+	conn, err := pgx.Connect(ctx, d.cluster.DSN("postgres"))
+	if err != nil {
+		return err
+	}
+	there := true
+	err = conn.QueryRow(ctx, `select exists (select from pg_database where datname = 'tenant_cleo')`).Scan(&there)
+	if err := errors.Join(err, conn.Close(ctx)); err != nil || there {
+		return errors.Join(err, fmt.Errorf("cleo's database is there: %t", there))
+	}
+	d.client.CloseIdleConnections()
+	if err := demo.Await(ctx, "the proxy to forget cleo", func() error {
+		if resp, err := d.client.Get("https://cleo." + platformDomain + "/"); err == nil {
+			return errors.Join(errors.New("cleo is still served"), resp.Body.Close())
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	d.tell("cleo has left: its process, directory, database and name are gone, and nothing in its ledger is not taken back; ann and ben are served")
+	return d.order(ctx, "ann", "version 1.1 of ann: 3 orders in tenant_ann")
+}

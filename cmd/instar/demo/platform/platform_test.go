@@ -1,0 +1,44 @@
+package platform
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/internal/lockedbuffer"
+	"github.com/bcc94042/instar/server/builtin"
+)
+
+func TestMain(m *testing.M) {
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == "run-template":
+		os.Exit(builtin.Options().Programs["run-template"].Run(os.Args[2:]))
+	case len(os.Args) > 1 && os.Args[1] == "demo":
+		cmd := &cobra.Command{SilenceUsage: true}
+		cmd.AddCommand(Commands()...)
+		cmd.SetArgs(os.Args[2:])
+		if err := cmd.ExecuteContext(context.Background()); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func TestDemoPlatform(t *testing.T) {
+	t.Parallel()
+	out := &lockedbuffer.Buffer{}
+	require.NoError(t, newPlatformDemo(out).run(t.Context()), out)
+	for _, line := range []string{
+		`cleo is ready: database own/tenant_cleo, bucket tenant-cleo, process at 127\.0\.0\.1:280\d\d, name cleo\.apps\.example\.test, certificate [0-9a-f]+`,
+		`https://ann\.apps\.example\.test says: version 1\.1 of ann: 2 orders in tenant_ann`,
+		`ben's next version was withdrawn: DEPLOYMENT_UNHEALTHY: .*this version has a mistake`,
+		`cleo has left`,
+	} {
+		require.Regexp(t, line, out.String())
+	}
+	t.Log(out)
+}
