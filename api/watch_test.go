@@ -116,7 +116,8 @@ func TestWatchOne(t *testing.T) {
 	w.close()
 
 	t.Run("ResumeSendsWhatWasMissed", func(t *testing.T) {
-		b.post("/v1/gadgets/a/resize", `{"size":6}`)
+		rev := b.post("/v1/gadgets/a/resize", `{"size":6}`).json(t)["revision"]
+		require.Equal(t, 200, b.get(fmt.Sprintf("/v1/gadgets/a?minRevision=%v", rev)).StatusCode) // the index follows what is stored
 		_, snap := b.watch("/v1/gadgets/a/watch", "Last-Event-ID", e.id).named("snapshot")
 		require.Len(t, snap["items"], 1)
 	})
