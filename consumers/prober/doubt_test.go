@@ -51,7 +51,7 @@ func TestStandstill(t *testing.T) {
 	for i := range 10 {
 		key := fmt.Sprintf("default.still-%d.a", i)
 		all = append(all, key)
-		w.register(t, key, instance.RegisterBody{Check: ttl("3s", "1s")})
+		w.register(t, key, instance.RegisterBody{Check: ttl("10s", "1s")})
 	}
 	stop := w.beating(t, 500*time.Millisecond, "", all...)
 	for _, key := range all {
