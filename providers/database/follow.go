@@ -104,7 +104,11 @@ func (j *job) follow(ctx context.Context) (_ any, err error) {
 
 // narrow compares until few rows are pending, or not many fewer than a round before: then it cannot do better while the tenant writes.
 func (j *job) narrow(ctx context.Context) (rows int64, open pending, err error) {
-	if err := j.catchUp(ctx, pending{}); err != nil { // everything is compared now
+	err = j.catchUp(ctx, pending{}) // everything is compared now
+	if errors.Is(err, online.ErrTruncated) {
+		err = j.anew(ctx)
+	}
+	if err != nil {
 		return 0, nil, err
 	}
 	found, rows, err := j.mover.Differences(ctx)
@@ -180,6 +184,18 @@ func (j *job) catchUp(ctx context.Context, open pending) error {
 			return err
 		}
 		more = noted.More
+	}
+	return j.link.Arrived(ctx, mark)
+}
+
+// anew forgets what was told so far, which is for when everything is compared afterwards.
+func (j *job) anew(ctx context.Context) error {
+	mark, err := j.link.Mark(ctx)
+	if err == nil {
+		err = j.link.Forget(ctx, mark.At)
+	}
+	if err != nil {
+		return err
 	}
 	return j.link.Arrived(ctx, mark)
 }

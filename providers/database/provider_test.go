@@ -204,3 +204,26 @@ func TestATenantThatWritesFasterThanItIsComparedIsFenced(t *testing.T) {
 	rounds := databasetest.Ask(t, s.p.Source, `select count(*)::text from public.rounds`)
 	require.Equal(t, "5", rounds, "two after the copy, which is done twice, one before all is compared, and two after it")
 }
+
+// A table that is truncated before it is compared, also in an attempt before, is compared whole.
+func TestATableIsTruncatedWhileItIsMoved(t *testing.T) {
+	s := setup(t, "cut")
+	require.NoError(t, (&cutover.Source{Address: s.p.Source, Enterprise: "cut"}).Setup(t.Context()))
+	databasetest.Exec(t, s.p.Source, `
+		create table public.rounds (n bigint generated always as identity primary key);
+		create function public.cut() returns trigger language plpgsql as $$ begin
+			if not exists (select from public.rounds) then
+				insert into public.rounds default values;
+				truncate public.settings;
+				insert into public.settings values ('cut', 'after', 'x');
+			end if;
+			return null; end $$;
+		create trigger cut after insert or update on instar.marker for each row execute function public.cut()`)
+	s.p.Catalogue.Tables = maps.Clone(s.p.Catalogue.Tables)
+	s.p.Catalogue.Tables["rounds"] = catalog.Rule{Kind: catalog.Skip}
+	s.command("request", `{"enterpriseId":"cut","mode":"online"}`)
+	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
+	rows := databasetest.Rows(t, s.p.Source, "settings", "cut")
+	require.Len(t, rows, 1)
+	require.Equal(t, rows, databasetest.Rows(t, s.p.Server.Address("tenant_cut", ""), "settings", ""))
+}

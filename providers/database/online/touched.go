@@ -64,6 +64,9 @@ type Touch struct {
 	Moved bool // it was inserted or deleted, or came to the tenant or left it: what hangs on it may be another's now
 }
 
+// ErrTruncated is that of [Link.Touched] where a table was truncated: which rows have gone is not told.
+var ErrTruncated = pg.Later(0, "a table was truncated while its rows were being compared")
+
 // Noted are rows that were written, by whole transactions.
 type Noted struct {
 	Rows  []Touch
@@ -131,7 +134,7 @@ func (r *reader) read(data []byte) error {
 	case *pglogrepl.UpdateMessage:
 		return r.touch(m.RelationID, m.OldTuple != nil, m.OldTuple, m.NewTuple)
 	case *pglogrepl.TruncateMessage:
-		return pg.Later(0, "a table was truncated while its rows were being compared")
+		return ErrTruncated
 	case *pglogrepl.CommitMessage:
 		r.until = m.TransactionEndLSN
 	}
