@@ -178,6 +178,7 @@ var plan = []room{
 	{path: "server/disk", ours: []string{"api/admin", "streams", "streams/embedded", "streams/publish"}, outside: []string{natsgo, metrics, "github.com/dustin/go-humanize"}},
 	{path: "server/memory"},
 	{path: "server/natscli", ours: []string{"internal/ownfile"}, outside: []string{natsgo, "github.com/synadia-io/orbit.go/natscontext"}},
+	{path: "server/servertest", ours: []string{"server", "server/config"}, outside: []string{testify}},
 	{path: "server/systemd", tests: []string{"machines/...", "server", "server/config"}},
 	{path: "server/services", ours: []string{"machines", "machines/service", "providers/...", "server", "server/config", "streams", "streams/publish"}, outside: []string{"k8s.io"}},
 	{path: "server/instances", ours: []string{"api/...", "consumers/...", "machines", "machines/instance", "machines/instance/reader", "machines/preservation", "providers/probe", "server", "server/config", "streams", "streams/publish"}, outside: []string{metrics}},
@@ -185,8 +186,8 @@ var plan = []room{
 	{path: "server/tasks/documents", ours: []string{"internal/wait", "machines/task"}, outside: []string{natsgo}, tests: []string{"streams/..."}}, // what tasks have written
 	{path: "server/tenants", ours: []string{"api", "api/audit", "api/problem", "api/rest", "client/tenantdb", "consumers/audit", "internal/wait", "kv/index", "machines", "machines/database", "providers/database/...", "server", "server/config", "server/keyset", "streams", "streams/audit", "streams/publish"}, outside: []string{natsgo}, tests: []string{"internal/postgres", "machines/...", "server/..."}},
 	{path: "server/keyset", ours: []string{"providers/database/secret"}},
-	{path: "server/domains", ours: []string{"api", "api/admin", "api/limits", "api/problem", "internal/wait", "kv", "kv/certificates", "kv/index", "machines", "machines/domain", "providers/domain/...", "providers/guard", "server", "server/config", "server/keyset", "streams", "streams/publish"}, tests: []string{"machines/...", "server/..."}},
-	{path: "server/platform", ours: []string{"api", "api/problem", "internal/wait", "kv/index", "machines", "machines/database", "machines/domain", "machines/platform", "providers", "providers/domain", "providers/platform/...", "providers/process", "server", "server/config", "server/domains", "server/tenants", "streams", "streams/publish"}, tests: []string{"internal/postgres", "machines/...", "providers/database/...", "providers/process/builtin", "server/..."}}, // it gives what these two have
+	{path: "server/domains", ours: []string{"api", "api/admin", "api/limits", "api/problem", "internal/wait", "kv", "kv/certificates", "kv/index", "machines", "machines/domain", "providers/domain/...", "providers/guard", "server", "server/config", "server/keyset", "streams", "streams/publish"}, tests: []string{"internal/authority", "machines/...", "server/..."}},
+	{path: "server/platform", ours: []string{"api", "api/problem", "internal/wait", "kv/index", "machines", "machines/database", "machines/domain", "machines/platform", "providers", "providers/domain", "providers/platform/...", "providers/process", "server", "server/config", "server/domains", "server/tenants", "streams", "streams/publish"}, tests: []string{"internal/authority", "internal/postgres", "machines/...", "providers/database/...", "providers/process/builtin", "server/..."}}, // it gives what these two have
 	{path: "server/relays", ours: []string{"api", "api/admin", "internal/postgres", "internal/wait", "kv", "kv/index", "machines", "machines/relay", "providers/relay", "server", "server/config", "streams/..."}, outside: []string{natsgo, pgx, uuid, metrics}},
 	{path: "server/builtin", ours: []string{"machines/...", "providers/process/builtin", "server/..."}},
 
@@ -226,6 +227,7 @@ var plan = []room{
 	{path: "internal/crosscheck", outside: []string{testify, "golang.org/x/tools"}},
 	{path: "internal/renew", outside: []string{testify}, tests: []string{"internal/selfsigned"}},
 	{path: "internal/rebind", outside: []string{dns, testify}},
+	{path: "internal/authority", outside: []string{"github.com/letsencrypt/pebble/v2", dns}},
 	{path: "internal/postgres", ours: []string{"internal/pdeathsig"}, outside: []string{pgx}}, // asks its server whether it is there
 }
 

@@ -3,16 +3,12 @@ package domains_test
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -20,25 +16,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/letsencrypt/pebble/v2/ca"
-	"github.com/letsencrypt/pebble/v2/db"
-	"github.com/letsencrypt/pebble/v2/va"
-	"github.com/letsencrypt/pebble/v2/wfe"
 	"github.com/miekg/dns"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/internal/authority"
 	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/domain"
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/server/domains"
+	"github.com/bcc94042/instar/server/servertest"
 )
-
-func TestMain(m *testing.M) {
-	os.Setenv("PEBBLE_VA_NOSLEEP", "1")      // it waits before it validates, to be like the real one
-	os.Setenv("PEBBLE_WFE_NONCEREJECT", "0") // and rejects some requests
-	os.Exit(m.Run())
-}
 
 // zone is a name server for everything.
 type zone struct {
@@ -122,41 +110,36 @@ func (z *zone) set(r machine.Record) {
 	z.texts[strings.ToLower(r.Name)+"."] = r.Value
 }
 
-// authority is a certificate authority: pebble, in this process.
-type authority struct {
-	url   string
+// ca is a certificate authority that can be away, and limit orders.
+type ca struct {
+	*authority.Authority
 	file  string // its own certificate
-	roots *x509.CertPool
-	srv   *httptest.Server
 	down  atomic.Bool
 	limit atomic.Bool
 }
 
 // startAuthority issues certificates that are good for so long, and validates on these ports.
-func startAuthority(t *testing.T, z *zone, good time.Duration, httpPort, tlsPort int) *authority {
+func startAuthority(t *testing.T, z *zone, good time.Duration, httpPort, tlsPort int) *ca {
 	t.Helper()
-	quiet, store := log.New(io.Discard, "", 0), db.NewMemoryStore()
-	issuer := ca.New(quiet, store, "", "ecdsa", 0, 1, map[string]ca.Profile{"default": {ValidityPeriod: uint64(good / time.Second)}})
-	front := wfe.New(quiet, store, va.New(quiet, httpPort, tlsPort, false, z.addr, store), issuer, []string{"ca.test"}, false, false, 0, 0)
-	handler := front.Handler()
-	a := &authority{roots: x509.NewCertPool()}
-	a.srv = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case a.down.Load():
-			http.Error(w, "away", http.StatusBadGateway)
-		case a.limit.Load() && strings.Contains(r.URL.Path, "order"):
-			w.Header().Set("Content-Type", "application/problem+json")
-			w.WriteHeader(http.StatusTooManyRequests)
-			_, _ = io.WriteString(w, `{"type":"urn:ietf:params:acme:error:rateLimited","detail":"too many certificates already issued"}`)
-		default:
-			handler.ServeHTTP(w, r)
-		}
-	}))
-	t.Cleanup(a.srv.Close)
-	a.url = a.srv.URL + wfe.DirectoryPath
-	a.file = filepath.Join(t.TempDir(), "ca.pem")
-	require.NoError(t, os.WriteFile(a.file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.srv.Certificate().Raw}), 0o600))
-	a.roots.AddCert(issuer.GetRootCert(0).Cert)
+	a := &ca{file: filepath.Join(t.TempDir(), "ca.pem")}
+	front := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case a.down.Load():
+				http.Error(w, "away", http.StatusBadGateway)
+			case a.limit.Load() && strings.Contains(r.URL.Path, "order"):
+				w.Header().Set("Content-Type", "application/problem+json")
+				w.WriteHeader(http.StatusTooManyRequests)
+				_, _ = io.WriteString(w, `{"type":"urn:ietf:params:acme:error:rateLimited","detail":"too many certificates already issued"}`)
+			default:
+				next.ServeHTTP(w, r)
+			}
+		})
+	}
+	var err error
+	a.Authority, err = authority.Start(authority.Options{Names: z.addr, HTTPPort: httpPort, TLSPort: tlsPort, Good: good, Front: front}, a.file)
+	require.NoError(t, err)
+	t.Cleanup(a.Close)
 	return a
 }
 
@@ -164,35 +147,27 @@ func startAuthority(t *testing.T, z *zone, good time.Duration, httpPort, tlsPort
 type world struct {
 	t           *testing.T
 	zone        *zone
-	ca          *authority
+	ca          *ca
 	cfg         config.Config
 	url         string
 	https, http string
 	stop        func()
 }
 
-func port(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // setup starts all of it. Without http there is no listener for challenges.
 func setup(t *testing.T, good time.Duration, plain bool, change ...func(*world)) *world {
 	t.Helper()
 	w := &world{t: t, zone: startZone(t)}
-	tlsPort, httpPort := port(t), port(t)
+	tlsPort, httpPort := servertest.Port(t), servertest.Port(t)
 	w.https, w.http = fmt.Sprint("127.0.0.1:", tlsPort), fmt.Sprint("127.0.0.1:", httpPort)
 	validated := tlsPort
 	if plain {
-		validated = port(t) // where nobody answers, so that only the challenge over HTTP is left
+		validated = servertest.Port(t) // where nobody answers, so that only the challenge over HTTP is left
 	}
 	w.ca = startAuthority(t, w.zone, good, httpPort, validated)
 	w.cfg = config.Defaults(config.Dev)
 	w.cfg.Data, w.cfg.HTTP.Listen, w.cfg.NATS.Listen, w.cfg.Log.Level = t.TempDir(), "127.0.0.1:0", "", "error"
-	w.cfg.Domains = config.Domains{HTTPS: w.https, ACME: w.ca.url, CA: w.ca.file, Keys: filepath.Join(t.TempDir(), "keys.json"), Resolvers: w.zone.addr, Points: "127.0.0.1", Reserved: "apps.example.net"}
+	w.cfg.Domains = config.Domains{HTTPS: w.https, ACME: w.ca.URL, CA: w.ca.file, Keys: filepath.Join(t.TempDir(), "keys.json"), Resolvers: w.zone.addr, Points: "127.0.0.1", Reserved: "apps.example.net"}
 	if plain {
 		w.cfg.Domains.HTTP = w.http
 	}
@@ -234,17 +209,7 @@ func (w *world) start() {
 
 func (w *world) do(method, path, body string) (int, map[string]any) {
 	w.t.Helper()
-	req, err := http.NewRequestWithContext(w.t.Context(), method, w.url+path, strings.NewReader(body))
-	require.NoError(w.t, err)
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(w.t, err)
-	defer resp.Body.Close()
-	var v map[string]any
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(w.t, err)
-	require.NoError(w.t, json.Unmarshal(text, &v), "%s", text)
-	return resp.StatusCode, v
+	return servertest.Ask(w.t, method, w.url+path, body)
 }
 
 func (w *world) bind(id, host, target string) (int, map[string]any) {
@@ -283,7 +248,7 @@ func (w *world) serves(id, host, target string) machine.Data {
 // browser asks the proxy for a name, and trusts the certificate authority.
 func (w *world) browser(host string) *http.Client {
 	transport := &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: w.ca.roots, ServerName: host}, ForceAttemptHTTP2: true, DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{RootCAs: w.ca.Roots, ServerName: host}, ForceAttemptHTTP2: true, DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, network, w.https)
 		},

@@ -31,10 +31,10 @@ const (
 // A tenant gets an instance, is opened over TLS, gets another version, and is closed; nothing is left.
 func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
 	w := setup(t, "21000-21099")
-	w.start()
+	w.Start()
 	w.send("acme", "own", "request", `{"data":"shared","customDomain":"shop.acme.test"}`)
 	for _, other := range []string{path("acme", "second"), "/v1/tenants/acme/database_provisionings/own"} {
-		status, v := w.do("POST", other+"/request", `{}`)
+		status, v := w.Do("POST", other+"/request", `{}`)
 		require.Equal(t, http.StatusConflict, status, "a tenant has one session: %v", v)
 		require.Contains(t, v["detail"], "session instance_provisioning default.acme.own has the tenant acme")
 	}
@@ -46,14 +46,14 @@ func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "1.0 acme tenant_acme "+rows, text)
 	require.NotEqual(t, "0", rows)
-	status, v := w.do("GET", "/v1/tenants/acme/domains/shop-acme-test", "")
+	status, v := w.Do("GET", "/v1/tenants/acme/domains/shop-acme-test", "")
 	require.Equal(t, http.StatusOK, status, "%v", v)
 	require.Equal(t, "pending_dns", v["state"], "nobody has made its records")
 	require.Equal(t, "default.acme.shop-acme-test", d.Route.Domain)
 
 	w.send("acme", "own", "upgrade", `{"channel":"next","weights":[50,100],"holdSeconds":1}`)
 	d = w.ends("acme", "own", machine.Ready)
-	_, v = w.do("GET", path("acme", "own"), "")
+	_, v = w.Do("GET", path("acme", "own"), "")
 	require.Equal(t, "1.1", d.Version, "%v", v["lastError"])
 	text, err = w.open(host)
 	require.NoError(t, err)
@@ -74,19 +74,19 @@ func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
 	require.NotContains(t, string(row.Value()), `"route"`)
 	require.NotRegexp(t, `^\{"owner"`, string(row.Value()))
 	for _, pattern := range []string{"tenants/*", "releases/*/home"} { // that a release was there is remembered, so that no old task makes it again
-		left, err := filepath.Glob(filepath.Join(w.cfg.Data, "platform", pattern))
+		left, err := filepath.Glob(filepath.Join(w.Config.Data, "platform", pattern))
 		require.NoError(t, err)
 		require.Empty(t, left)
 	}
 	require.Eventually(t, func() bool {
-		_, v := w.do("GET", "/v1/tenants/acme/domains/shop-acme-test", "")
+		_, v := w.Do("GET", "/v1/tenants/acme/domains/shop-acme-test", "")
 		return v["state"] == "removed"
 	}, waitFor, tick)
 
-	status, v = w.do("POST", "/v1/tenants/acme/database_provisionings/own/request", `{"dryRun":true}`)
+	status, v = w.Do("POST", "/v1/tenants/acme/database_provisionings/own/request", `{"dryRun":true}`)
 	require.Less(t, status, 300, "the tenant is free: %v", v)
 	require.Eventually(t, func() bool {
-		_, v = w.do("GET", "/v1/tenants/acme/database_provisionings/own", "")
+		_, v = w.Do("GET", "/v1/tenants/acme/database_provisionings/own", "")
 		return v["state"] == "cancelled"
 	}, waitFor, tick)
 	w.send("acme", "anew", "request", `{}`)
@@ -99,12 +99,12 @@ func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
 }
 
 func (w *world) jetStream() jetstream.JetStream {
-	w.t.Helper()
-	nc, err := nats.Connect(w.cfg.NATS.Listen)
-	require.NoError(w.t, err)
-	w.t.Cleanup(nc.Close)
+	w.T.Helper()
+	nc, err := nats.Connect(w.Config.NATS.Listen)
+	require.NoError(w.T, err)
+	w.T.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
-	require.NoError(w.t, err)
+	require.NoError(w.T, err)
 	return js
 }
 
@@ -112,8 +112,8 @@ func (w *world) jetStream() jetstream.JetStream {
 func TestAKilledServerGoesOnWithTheReleaseThatStarts(t *testing.T) {
 	w := setup(t, "21100-21199")
 	gate := t.TempDir()
-	w.cfg.Platform.Env["GATE"] = gate
-	w.start()
+	w.Config.Platform.Env["GATE"] = gate
+	w.Start()
 	w.send("other", "own", "request", `{}`)
 	w.becomes("other", "own", "it is being deployed", func(state string, d *machine.Data) bool {
 		begun, err := os.ReadDir(gate)
@@ -123,8 +123,8 @@ func TestAKilledServerGoesOnWithTheReleaseThatStarts(t *testing.T) {
 	require.NoError(t, err)
 	_, err = table.PutString(t.Context(), "ghost.apps.example.test", `{"owner":"instance_provisioning/default.ghost.own","fence":7,"route":{"targets":[{"address":"127.0.0.1:21199"}]}}`)
 	require.NoError(t, err)
-	w.kill()
-	w.start()
+	w.Kill()
+	w.Start()
 	table, err = w.jetStream().KeyValue(t.Context(), "domain_routes")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {

@@ -19,8 +19,8 @@ import (
 
 // seen is the state and the version of a session.
 func (w *world) seen(tenant, id string) (state string, version float64) {
-	w.t.Helper()
-	_, v := w.do("GET", path(tenant, id), "")
+	w.T.Helper()
+	_, v := w.Do("GET", path(tenant, id), "")
 	state, _ = v["state"].(string)
 	version, _ = v["version"].(float64)
 	return state, version
@@ -28,8 +28,8 @@ func (w *world) seen(tenant, id string) (state string, version float64) {
 
 // changes waits until the version of a session is above another.
 func (w *world) changes(tenant, id string, above float64) (state string, version float64) {
-	w.t.Helper()
-	require.Eventually(w.t, func() bool { state, version = w.seen(tenant, id); return version > above }, 2*time.Minute, 2*time.Millisecond, "%s %s stays at version %v", tenant, id, above)
+	w.T.Helper()
+	require.Eventually(w.T, func() bool { state, version = w.seen(tenant, id); return version > above }, 2*time.Minute, 2*time.Millisecond, "%s %s stays at version %v", tenant, id, above)
 	return state, version
 }
 
@@ -37,13 +37,13 @@ func (w *world) changes(tenant, id string, above float64) (state string, version
 func TestAKillAfterEachStepLosesNothing(t *testing.T) {
 	w := setup(t, 30, "killed", "other")
 	before := databasetest.Everything(t, w.source)
-	w.start()
-	w.ok("POST", path("killed", "move")+"/request", `{"enterpriseId":"killed"}`)
+	w.Start()
+	w.OK("POST", path("killed", "move")+"/request", `{"enterpriseId":"killed"}`)
 	state, version := w.changes("killed", "move", 0)
 	kills := 0
 	for ; state != "ready" && kills < 30; kills++ {
-		w.kill()
-		w.start()
+		w.Kill()
+		w.Start()
 		state, version = w.changes("killed", "move", version)
 		require.NotEqual(t, "failed", state)
 	}
@@ -60,9 +60,9 @@ func TestAKilledDatabaseIsTriedAgain(t *testing.T) {
 		t.Run(tenant, func(t *testing.T) {
 			w := setup(t, 400, tenant, "other")
 			before := databasetest.Everything(t, w.source)
-			w.cfg.Tenants.Rate = "40KiB"
-			w.start()
-			w.ok("POST", path(tenant, "move")+"/request", fmt.Sprintf(`{"enterpriseId":%q}`, tenant))
+			w.Config.Tenants.Rate = "40KiB"
+			w.Start()
+			w.OK("POST", path(tenant, "move")+"/request", fmt.Sprintf(`{"enterpriseId":%q}`, tenant))
 			w.until(tenant, "move", "rows are copied", func(state string, data map[string]any) bool {
 				return state == "migrating_data" && data["progress"] != nil
 			})
@@ -84,10 +84,10 @@ func TestAKilledDatabaseIsTriedAgain(t *testing.T) {
 // The password of a tenant is nowhere: not in files of the server, not in what it tells, not in the databases.
 func TestNoPasswordIsStoredInTheClear(t *testing.T) {
 	w := setup(t, 5, "silent")
-	w.start()
-	w.ok("POST", path("silent", "move")+"/request", `{"enterpriseId":"silent"}`)
+	w.Start()
+	w.OK("POST", path("silent", "move")+"/request", `{"enterpriseId":"silent"}`)
 	data := w.ends("silent", "move", "ready")
-	raw, err := os.ReadFile(w.cfg.Tenants.Keys)
+	raw, err := os.ReadFile(w.Config.Tenants.Keys)
 	require.NoError(t, err)
 	keys, err := secret.Open(raw)
 	require.NoError(t, err)
@@ -95,12 +95,12 @@ func TestNoPasswordIsStoredInTheClear(t *testing.T) {
 	c, err := keys.Unseal(sealed, "silent", "tenant_silent")
 	require.NoError(t, err)
 	require.NotEmpty(t, c.Password)
-	_, events := w.do("GET", path("silent", "move")+"/events?limit=500", "")
+	_, events := w.Do("GET", path("silent", "move")+"/events?limit=500", "")
 	text, err := json.Marshal([]any{data, events})
 	require.NoError(t, err)
 	require.NotContains(t, string(text), c.Password)
 	found := false
-	require.NoError(t, filepath.WalkDir(w.cfg.Data, func(path string, d fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir(w.Config.Data, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return nil // the server goes on writing
 		}

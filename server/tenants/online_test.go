@@ -23,28 +23,28 @@ import (
 )
 
 func (w *world) jetStream() jetstream.JetStream {
-	w.t.Helper()
-	nc, err := nats.Connect("nats://" + w.cfg.NATS.Listen)
-	require.NoError(w.t, err)
-	w.t.Cleanup(nc.Close)
+	w.T.Helper()
+	nc, err := nats.Connect("nats://" + w.Config.NATS.Listen)
+	require.NoError(w.T, err)
+	w.T.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
-	require.NoError(w.t, err)
+	require.NoError(w.T, err)
 	return js
 }
 
 // application connects as an application does that resolves tenants.
 func (w *world) application() *tenantdb.DB {
-	w.t.Helper()
+	w.T.Helper()
 	js := w.jetStream()
-	raw, err := os.ReadFile(w.cfg.Tenants.Keys)
-	require.NoError(w.t, err)
+	raw, err := os.ReadFile(w.Config.Tenants.Keys)
+	require.NoError(w.T, err)
 	keys, err := secret.Open(raw)
-	require.NoError(w.t, err)
+	require.NoError(w.T, err)
 	config, err := pgxpool.ParseConfig(w.source.DSN)
-	require.NoError(w.t, err)
-	db, err := tenantdb.Open(w.t.Context(), tenantdb.Options{JetStream: js, Keys: keys, Shared: config})
-	require.NoError(w.t, err)
-	w.t.Cleanup(func() { require.NoError(w.t, db.Close()) })
+	require.NoError(w.T, err)
+	db, err := tenantdb.Open(w.T.Context(), tenantdb.Options{JetStream: js, Keys: keys, Shared: config})
+	require.NoError(w.T, err)
+	w.T.Cleanup(func() { require.NoError(w.T, db.Close()) })
 	return db
 }
 
@@ -124,8 +124,8 @@ func TestATenantIsMovedWhileItWrites(t *testing.T) {
 		create unique index names_tenant on public.names (enterprise_id, name); alter table public.names replica identity using index names_tenant`)
 	dir := t.TempDir()
 	databasetest.WriteMigrations(t, dir, "00098_without_events.sql", "-- +goose Up\ndrop table public.events;\n")
-	w.cfg.Tenants.Migrations, w.cfg.Tenants.RangeRows = dir, 100
-	w.start()
+	w.Config.Tenants.Migrations, w.Config.Tenants.RangeRows = dir, 100
+	w.Start()
 	db := w.application()
 	busy, other := &writer{db: db, tenant: "busy"}, &writer{db: db, tenant: "other"}
 	ctx, stop := context.WithCancel(t.Context())
@@ -135,11 +135,11 @@ func TestATenantIsMovedWhileItWrites(t *testing.T) {
 	all.Go(func() { other.run(ctx, 20*time.Millisecond) })
 	require.Eventually(t, func() bool { return busy.written() > 50 }, waitFor, tick)
 
-	w.ok("POST", path("busy", "move")+"/request", `{"enterpriseId":"busy","mode":"online"}`)
+	w.OK("POST", path("busy", "move")+"/request", `{"enterpriseId":"busy","mode":"online"}`)
 	w.ends("busy", "move", "ready")
 	moved := busy.written()
 	require.Eventually(t, func() bool { return busy.written() > moved+20 }, waitFor, tick, "it writes to its own database")
-	w.ok("POST", path("busy", "move")+"/rotate", "")
+	w.OK("POST", path("busy", "move")+"/rotate", "")
 	w.until("busy", "move", "its password is new", func(_ string, data map[string]any) bool { return data["rotatedAt"] != nil })
 	moved = busy.written()
 	require.Eventually(t, func() bool { return busy.written() > moved+20 }, waitFor, tick, "it writes under the new password")
@@ -158,7 +158,7 @@ func TestATenantIsMovedWhileItWrites(t *testing.T) {
 	require.Equal(t, fmt.Sprint(300+len(other.done)), databasetest.Ask(t, w.source, `select count(*)::text from public.settings where enterprise_id = 'other'`))
 	require.Equal(t, "0 0", databasetest.Ask(t, w.source, `select (select count(*) from pg_publication) || ' ' || (select count(*) from pg_replication_slots where database = current_database())`))
 
-	w.ok("POST", path("busy", "move")+"/deprovision", `{"tenant":"busy"}`)
+	w.OK("POST", path("busy", "move")+"/deprovision", `{"tenant":"busy"}`)
 	w.ends("busy", "move", "deprovisioned")
 	require.Eventually(t, func() bool {
 		conn, err := db.Acquire(t.Context(), "busy")

@@ -22,7 +22,7 @@ import (
 func TestATenantIsMovedOverHTTP(t *testing.T) {
 	w := setup(t, 30, "acme", "other")
 	before := databasetest.Everything(t, w.source)
-	w.start()
+	w.Start()
 	js := w.jetStream()
 	for bucket, life := range map[string]time.Duration{tenantdb.RoutesBucket: 0, tenantdb.SeenBucket: tenantdb.SeenLife} {
 		s, err := js.Stream(t.Context(), "KV_"+bucket)
@@ -30,18 +30,18 @@ func TestATenantIsMovedOverHTTP(t *testing.T) {
 		require.Equal(t, life, s.CachedInfo().Config.MaxAge)
 		require.False(t, s.CachedInfo().Config.AllowDirect, "%s is read from its leader", bucket)
 	}
-	status, v := w.do("POST", path("acme", "far")+"/request", `{"enterpriseId":"acme","region":"mars"}`)
+	status, v := w.Do("POST", path("acme", "far")+"/request", `{"enterpriseId":"acme","region":"mars"}`)
 	require.Equal(t, http.StatusUnprocessableEntity, status, "%v", v)
 	require.Contains(t, v["detail"], "takes the region mars")
 
-	status, v = w.do("POST", path("acme", "move")+"/request", `{"enterpriseId":"other"}`)
+	status, v = w.Do("POST", path("acme", "move")+"/request", `{"enterpriseId":"other"}`)
 	require.Equal(t, http.StatusUnprocessableEntity, status, "another tenant than that of the path: %v", v)
 	require.Contains(t, v["detail"], "body.enterpriseId: is other, and the path names the tenant acme")
-	status, _ = w.do("GET", path("acme", "move"), "")
+	status, _ = w.Do("GET", path("acme", "move"), "")
 	require.Equal(t, http.StatusNotFound, status, "nothing was stored")
 
-	w.ok("POST", path("acme", "move")+"/request", `{"mode":"offline"}`)
-	status, v = w.do("POST", path("acme", "again")+"/request", `{"enterpriseId":"acme"}`)
+	w.OK("POST", path("acme", "move")+"/request", `{"mode":"offline"}`)
+	status, v = w.Do("POST", path("acme", "again")+"/request", `{"enterpriseId":"acme"}`)
 	require.Equal(t, http.StatusConflict, status, "a tenant has one session: %v", v)
 	require.Contains(t, v["detail"], "session default.acme.move has the tenant acme")
 
@@ -49,10 +49,10 @@ func TestATenantIsMovedOverHTTP(t *testing.T) {
 	databasetest.Same(t, w.source, w.target("acme"), "acme")
 	require.Equal(t, before, databasetest.Everything(t, w.source), "the source keeps what it had")
 	require.Equal(t, "tenant_acme", databasetest.Ask(t, w.source, `select database_name from public.tenant_runtime where enterprise_id = 'acme'`))
-	status, _ = w.do("POST", path("acme", "again")+"/request", `{"enterpriseId":"acme"}`)
+	status, _ = w.Do("POST", path("acme", "again")+"/request", `{"enterpriseId":"acme"}`)
 	require.Equal(t, http.StatusConflict, status, "it is in its own database")
 
-	w.ok("POST", path("other", "move")+"/request", `{"enterpriseId":"other"}`)
+	w.OK("POST", path("other", "move")+"/request", `{"enterpriseId":"other"}`)
 	w.ends("other", "move", "ready")
 	databasetest.Same(t, w.source, w.target("other"), "other")
 
@@ -63,14 +63,14 @@ func TestATenantIsMovedOverHTTP(t *testing.T) {
 	}
 	require.Equal(t, "25006", pg.State(write()), "its rows in the shared database are closed")
 	databasetest.Exec(t, w.target("other"), `insert into public.settings values ('other', 'since', 'x')`)
-	w.ok("POST", path("other", "move")+"/revert", `{}`)
+	w.OK("POST", path("other", "move")+"/revert", `{}`)
 	var e map[string]any
 	require.Eventually(t, func() bool {
-		_, e = w.do("GET", path("other", "move"), "")
+		_, e = w.Do("GET", path("other", "move"), "")
 		return e["state"] == "ready" && e["lastError"] != nil
 	}, waitFor, tick, "writes would be lost")
 	require.Contains(t, e["lastError"].(map[string]any)["message"], "1 rows of settings")
-	w.ok("POST", path("other", "move")+"/revert", `{"discardWrites":true}`)
+	w.OK("POST", path("other", "move")+"/revert", `{"discardWrites":true}`)
 	w.ends("other", "move", "rolled_back")
 	require.NoError(t, write())
 	require.Equal(t, before, databasetest.Everything(t, w.source))
@@ -81,16 +81,16 @@ func TestATenantIsMovedOverHTTP(t *testing.T) {
 	w.audited("other", "created database, created fence, created runtime, deleted database, deleted fence, deleted runtime")
 	w.audited("acme", "created database, created fence, created runtime")
 
-	w.kill()
-	require.NoError(t, os.Remove(w.cfg.Tenants.Keys))
-	require.Contains(t, w.refused(), "tenants.keys is another keyset than before", "the lost keyset is noticed")
+	w.Kill()
+	require.NoError(t, os.Remove(w.Config.Tenants.Keys))
+	require.Contains(t, w.Refused(), "tenants.keys is another keyset than before", "the lost keyset is noticed")
 }
 
 // audited reads the audit of a tenant when it is as long as the timeline of its session, and compares the changes of resources with what is expected. Each event has one record.
 func (w *world) audited(tenant, changes string) {
-	w.t.Helper()
+	w.T.Helper()
 	ids := func(path, member string) (ids []string, items []any) {
-		_, v := w.do("GET", path, "")
+		_, v := w.Do("GET", path, "")
 		items, _ = v["items"].([]any)
 		for _, item := range items {
 			ids = append(ids, item.(map[string]any)[member].(string))
@@ -99,7 +99,7 @@ func (w *world) audited(tenant, changes string) {
 		return ids, items
 	}
 	var records []any
-	require.Eventually(w.t, func() bool {
+	require.Eventually(w.T, func() bool {
 		events, _ := ids(path(tenant, "move")+"/events?limit=500", "id")
 		recorded, items := ids("/v1/audit?limit=500&tenant="+tenant, "eventId")
 		records = items
@@ -108,32 +108,32 @@ func (w *world) audited(tenant, changes string) {
 	var found []string
 	for _, item := range records {
 		r := item.(map[string]any)
-		require.Equal(w.t, tenant, r["target"].(map[string]any)["enterpriseId"])
+		require.Equal(w.T, tenant, r["target"].(map[string]any)["enterpriseId"])
 		if r["eventType"] == machine.EventResourceChanged {
 			about := r["resource"].(map[string]any)
-			require.Equal(w.t, "tenant_"+tenant, about["id"])
+			require.Equal(w.T, "tenant_"+tenant, about["id"])
 			found = append(found, fmt.Sprint(about["action"], " ", about["type"]))
 		}
 	}
 	slices.Sort(found)
-	require.Equal(w.t, changes, strings.Join(found, ", "))
+	require.Equal(w.T, changes, strings.Join(found, ", "))
 	_, users := ids("/v1/audit?limit=500&actor=user&tenant="+tenant, "eventId")
-	require.NotEmpty(w.t, users)
-	require.Less(w.t, len(users), len(records))
+	require.NotEmpty(w.T, users)
+	require.Less(w.T, len(users), len(records))
 }
 
 // A name that no row has is more likely misspelt than new.
 func TestATenantWithoutRowsIsMovedOnRequestOnly(t *testing.T) {
 	w := setup(t, 1, "somebody")
-	w.start()
-	w.ok("POST", path("sombody", "move")+"/request", `{}`)
+	w.Start()
+	w.OK("POST", path("sombody", "move")+"/request", `{}`)
 	v := w.until("sombody", "move", "it is failed", func(s string, _ map[string]any) bool { return s == "failed" })
 	require.Equal(t, "requested", v["failedFrom"])
-	_, e := w.do("GET", path("sombody", "move"), "")
+	_, e := w.Do("GET", path("sombody", "move"), "")
 	require.Contains(t, e["lastError"].(map[string]any)["message"], "no table has a row of the tenant sombody")
-	w.ok("POST", path("sombody", "move")+"/rollback", `{}`)
+	w.OK("POST", path("sombody", "move")+"/rollback", `{}`)
 	w.ends("sombody", "move", "rolled_back")
-	w.ok("POST", path("sombody", "move")+"/request", `{"allowEmpty":true}`)
+	w.OK("POST", path("sombody", "move")+"/request", `{"allowEmpty":true}`)
 	w.ends("sombody", "move", "ready")
 }
 
@@ -161,22 +161,22 @@ create function public.bend() returns trigger language plpgsql as $$ begin new.v
 create trigger bend before insert on public.settings for each row execute function public.bend();
 alter table public.settings enable always trigger bend;
 `)
-	w.cfg.Tenants.Migrations = dir
-	w.start()
-	w.ok("POST", path("crooked", "move")+"/request", `{"enterpriseId":"crooked","onFailure":"rollback"}`)
+	w.Config.Tenants.Migrations = dir
+	w.Start()
+	w.OK("POST", path("crooked", "move")+"/request", `{"enterpriseId":"crooked","onFailure":"rollback"}`)
 	data := w.ends("crooked", "move", "rolled_back")
 	require.Equal(t, "verifying", data["failedFrom"])
-	_, e := w.do("GET", path("crooked", "move"), "")
+	_, e := w.Do("GET", path("crooked", "move"), "")
 	require.Contains(t, e["lastError"].(map[string]any)["message"], "settings")
 	require.Equal(t, before, databasetest.Everything(t, w.source))
 	require.Equal(t, "0", databasetest.Ask(t, w.source, `select count(*)::text from pg_trigger where tgname like 'instar%'`), "its writers are let in again")
 	_, err := pg.Connect(t.Context(), w.target("crooked"))
 	require.Equal(t, pg.NoDatabase, pg.State(err), "the database is out of the way")
 
-	w.kill()
-	w.cfg.Tenants.Migrations = migrations
-	w.start()
-	w.ok("POST", path("crooked", "second")+"/request", `{"enterpriseId":"crooked"}`)
+	w.Kill()
+	w.Config.Tenants.Migrations = migrations
+	w.Start()
+	w.OK("POST", path("crooked", "second")+"/request", `{"enterpriseId":"crooked"}`)
 	w.ends("crooked", "second", "ready")
 	databasetest.Same(t, w.source, w.target("crooked"), "crooked")
 }
@@ -184,23 +184,23 @@ alter table public.settings enable always trigger bend;
 // kill -9 of the server in the middle of the copy; the next one goes on where it was.
 func TestAKilledServerGoesOn(t *testing.T) {
 	w := setup(t, 400, "long", "other")
-	w.cfg.Tenants.Rate = "40KiB"
-	w.start()
-	w.ok("POST", path("long", "move")+"/request", `{"enterpriseId":"long"}`)
+	w.Config.Tenants.Rate = "40KiB"
+	w.Start()
+	w.OK("POST", path("long", "move")+"/request", `{"enterpriseId":"long"}`)
 	copied := func(data map[string]any) float64 {
 		p, _ := data["progress"].(map[string]any)
 		rows, _ := p["migratedRows"].(float64)
 		return rows
 	}
 	data := w.until("long", "move", "rows are copied", func(state string, data map[string]any) bool { return state == "migrating_data" && copied(data) > 0 })
-	w.kill()
+	w.Kill()
 	done := databasetest.Ask(t, w.target("long"), `select coalesce(min(done_at), 'epoch')::text from instar.range where done_at is not null`)
 	total, _ := data["progress"].(map[string]any)["totalRows"].(float64)
 	require.Less(t, copied(data), total, "it is in the middle")
 	require.Greater(t, data["lastProgressAt"], data["attemptAt"], "the idle limit runs from the last progress")
 
-	w.cfg.Tenants.Rate = ""
-	w.start()
+	w.Config.Tenants.Rate = ""
+	w.Start()
 	w.ends("long", "move", "ready")
 	databasetest.Same(t, w.source, w.target("long"), "long")
 	require.Equal(t, done, databasetest.Ask(t, w.target("long"), `select min(done_at)::text from instar.range`), "what was copied stays")

@@ -16,23 +16,23 @@ import (
 
 // clean requires that nothing of a tenant's session is left, but what was put aside.
 func (w *world) clean(tenant string) {
-	w.t.Helper()
-	require.Equal(w.t, "0", databasetest.Ask(w.t, w.source, `select count(*)::text from pg_trigger where tgname like 'instar%'`), "fences")
-	require.Equal(w.t, "0", databasetest.Ask(w.t, w.source, `select count(*)::text from pg_publication`), "publications")
-	require.Equal(w.t, "0", databasetest.Ask(w.t, w.source, `select count(*)::text from pg_replication_slots where database = current_database()`), "slots")
-	_, err := pg.Connect(w.t.Context(), w.target(tenant))
-	require.Equal(w.t, pg.NoDatabase, pg.State(err), "its database is out of the way")
+	w.T.Helper()
+	require.Equal(w.T, "0", databasetest.Ask(w.T, w.source, `select count(*)::text from pg_trigger where tgname like 'instar%'`), "fences")
+	require.Equal(w.T, "0", databasetest.Ask(w.T, w.source, `select count(*)::text from pg_publication`), "publications")
+	require.Equal(w.T, "0", databasetest.Ask(w.T, w.source, `select count(*)::text from pg_replication_slots where database = current_database()`), "slots")
+	_, err := pg.Connect(w.T.Context(), w.target(tenant))
+	require.Equal(w.T, pg.NoDatabase, pg.State(err), "its database is out of the way")
 }
 
 // Requests that come at once: one session moves the tenant, and the others are refused, at the door or by the shared database.
 func TestOneOfManySessionsHasTheTenant(t *testing.T) {
 	w := setup(t, 20, "wanted", "other")
-	w.start()
+	w.Start()
 	var all sync.WaitGroup
 	status := make([]int, 5)
 	for i := range status {
 		all.Go(func() {
-			resp, err := http.Post(w.url+path("wanted", fmt.Sprint("s", i))+"/request", "application/json", strings.NewReader(`{"enterpriseId":"wanted","onFailure":"rollback"}`))
+			resp, err := http.Post(w.URL+path("wanted", fmt.Sprint("s", i))+"/request", "application/json", strings.NewReader(`{"enterpriseId":"wanted","onFailure":"rollback"}`))
 			if err == nil {
 				status[i] = resp.StatusCode
 				_ = resp.Body.Close()
@@ -63,16 +63,16 @@ func TestOneOfManySessionsHasTheTenant(t *testing.T) {
 func TestACancelAtAnyTimeLeavesNothing(t *testing.T) {
 	w := setup(t, 20, "undecided", "other")
 	before := databasetest.Everything(t, w.source)
-	w.start()
+	w.Start()
 	version, last := 0.0, ""
 	for after := range 12 {
-		w.ok("POST", path("undecided", "move")+"/request", `{"enterpriseId":"undecided"}`)
+		w.OK("POST", path("undecided", "move")+"/request", `{"enterpriseId":"undecided"}`)
 		begun := version
 		state, now := w.changes("undecided", "move", begun)
 		for now < begun+float64(after) && state != "ready" {
 			state, now = w.changes("undecided", "move", now)
 		}
-		status, v := w.do("POST", path("undecided", "move")+"/cancel", "")
+		status, v := w.Do("POST", path("undecided", "move")+"/cancel", "")
 		if status == http.StatusConflict { // it is being switched, or was
 			w.ends("undecided", "move", "ready")
 			last = "ready"

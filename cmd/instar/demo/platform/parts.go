@@ -2,26 +2,16 @@ package platform
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"syscall"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/letsencrypt/pebble/v2/ca"
-	"github.com/letsencrypt/pebble/v2/db"
-	"github.com/letsencrypt/pebble/v2/va"
-	"github.com/letsencrypt/pebble/v2/wfe"
-	"github.com/miekg/dns"
 	"github.com/spf13/cobra"
 
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
@@ -119,42 +109,6 @@ func order(ctx context.Context, write bool) (text string, err error) {
 	}
 	err = conn.QueryRow(ctx, `select count(*) || ' orders in ' || current_database() from public.orders`).Scan(&text)
 	return text, err
-}
-
-// authority is a certificate authority, which finds all names on this host.
-type authority struct {
-	url   string
-	roots *x509.CertPool
-	close func()
-}
-
-func startAuthority(tlsPort int, file string) (*authority, error) {
-	for name, value := range map[string]string{"PEBBLE_VA_NOSLEEP": "1", "PEBBLE_WFE_NONCEREJECT": "0"} { // it is slow and moody else, as a test
-		if err := os.Setenv(name, value); err != nil {
-			return nil, err
-		}
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	names := &dns.Server{Listener: l, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
-		m := new(dns.Msg).SetReply(r)
-		for _, q := range r.Question {
-			if q.Qtype == dns.TypeA {
-				m.Answer = append(m.Answer, &dns.A{Hdr: dns.RR_Header{Name: q.Name, Rrtype: q.Qtype, Class: dns.ClassINET}, A: net.IPv4(127, 0, 0, 1)})
-			}
-		}
-		_ = w.WriteMsg(m) // who asks asks again
-	})}
-	go func() { _ = names.ActivateAndServe() }()
-	quiet, store := log.New(io.Discard, "", 0), db.NewMemoryStore()
-	issuer := ca.New(quiet, store, "", "ecdsa", 0, 1, map[string]ca.Profile{"default": {ValidityPeriod: 24 * 3600}})
-	front := wfe.New(quiet, store, va.New(quiet, tlsPort, tlsPort, false, l.Addr().String(), store), issuer, []string{"ca.example.test"}, false, false, 0, 0)
-	srv := httptest.NewTLSServer(front.Handler())
-	a := &authority{url: srv.URL + wfe.DirectoryPath, roots: x509.NewCertPool(), close: func() { srv.Close(); _ = names.Shutdown() }}
-	a.roots.AddCert(issuer.GetRootCert(0).Cert)
-	return a, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600)
 }
 
 // Commands show instances of tenants: the demo, its server and its application.

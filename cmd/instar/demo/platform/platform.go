@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/bcc94042/instar/cmd/instar/demo"
+	"github.com/bcc94042/instar/internal/authority"
 	"github.com/bcc94042/instar/internal/postgres"
 	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/machines"
@@ -33,7 +34,7 @@ type platformDemo struct {
 	dir, url, proxy string
 	cluster         *postgres.Cluster
 	shared          string
-	ca              *authority
+	ca              *authority.Authority
 	server          *demo.Process
 	client          *http.Client
 }
@@ -69,7 +70,7 @@ func (d *platformDemo) close() error {
 		d.client.CloseIdleConnections()
 	}
 	if d.ca != nil {
-		d.ca.close()
+		d.ca.Close()
 	}
 	if d.cluster != nil {
 		err = errors.Join(err, d.cluster.Stop(ctx))
@@ -120,7 +121,7 @@ func (d *platformDemo) setup(ctx context.Context) (err error) {
 	if err := errors.Join(err, bad); err != nil {
 		return err
 	}
-	if d.ca, err = startAuthority(port, filepath.Join(d.dir, "ca.pem")); err != nil {
+	if d.ca, err = authority.Start(authority.Options{HTTPPort: port, TLSPort: port, Good: 24 * time.Hour}, filepath.Join(d.dir, "ca.pem")); err != nil {
 		return err
 	}
 	return d.serve(ctx, address)
@@ -129,7 +130,7 @@ func (d *platformDemo) setup(ctx context.Context) (err error) {
 func (d *platformDemo) serve(ctx context.Context, address string) error {
 	d.url = "http://" + address
 	log := filepath.Join(d.dir, "server.log")
-	env := []string{sharedEnv + "=" + d.shared, ownEnv + "=" + d.cluster.DSN("postgres"), acmeEnv + "=" + d.ca.url}
+	env := []string{sharedEnv + "=" + d.shared, ownEnv + "=" + d.cluster.DSN("postgres"), acmeEnv + "=" + d.ca.URL}
 	server, err := demo.Start(log, env, "demo", "platform-server", d.dir, address, d.proxy)
 	if err != nil {
 		return err
@@ -139,7 +140,7 @@ func (d *platformDemo) serve(ctx context.Context, address string) error {
 		return fmt.Errorf("%w: %s", err, demo.LastWords(log))
 	}
 	d.client = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: d.ca.roots, MinVersion: tls.VersionTLS12},
+		TLSClientConfig: &tls.Config{RootCAs: d.ca.Roots, MinVersion: tls.VersionTLS12},
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, d.proxy)
 		},
