@@ -94,16 +94,6 @@ type (
 	edge  = machines.Edge[Data]
 )
 
-// Holding are the states in which a session has its tenant: all but the ends after which the tenant is where it was.
-func Holding() (states []string) {
-	for _, s := range Machine.States {
-		if !s.Terminal {
-			states = append(states, s.Name)
-		}
-	}
-	return states
-}
-
 func only(states ...string) []string { return states }
 
 func table() []edge {

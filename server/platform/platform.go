@@ -70,7 +70,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 			return map[string]string{"DATABASE_URL": url}, err
 		},
 	}
-	databases.Share(machine.Machine.Name, tenants.Sessions{Index: h.Indexes.Get(machine.Machine.Name), Holding: holding(), Asks: asks(databases)})
+	databases.Share(tenants.Sessions{Machine: machine.Machine, Index: h.Indexes.Get(machine.Machine.Name), Asks: asks})
 	h.Role(ctx, Role, func(ctx context.Context) error {
 		for {
 			sweep(ctx, h, proxy)

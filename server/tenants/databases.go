@@ -16,12 +16,7 @@ type Databases struct {
 }
 
 // Share has the door know the sessions of another machine, before the API listens: a tenant has one session at a time over all of them.
-func (d *Databases) Share(name string, s Sessions) {
-	d.door.kinds[name] = &s
-}
-
-// Takes is why no server takes a request for a database, or empty.
-func (d *Databases) Takes(r *machine.RequestBody) string { return d.takes(r) }
+func (d *Databases) Share(s Sessions) { d.door.share(s) }
 
 // URL is how the application of a tenant enters its database. It has the password. What the address of the server says of TLS holds for it as well.
 func (d *Databases) URL(enterprise string, has *machine.Allocated) (string, error) {

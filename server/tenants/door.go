@@ -16,11 +16,12 @@ import (
 
 // Sessions are those of a machine that gives tenants a database. What the index keeps of each is the tenant that has it ([Databases.Share]).
 type Sessions struct {
+	Machine *machines.Machine // of which a session has its tenant in all states but the ends
 	Index   *index.Index
-	Holding []string // states in which a session has its tenant
-	// Asks reads the body of the machine's command request, for the tenant of the path: which tenant is meant, and why the request cannot be taken. A body that the engine refuses
-	// means none.
-	Asks func(tenant string, body []byte) (enterprise string, refused error)
+	// Asks reads the body of the machine's command request, for the tenant of the path: the database that is meant, or why it cannot be. A body that the engine refuses is nil.
+	Asks func(tenant string, body []byte) (*machine.RequestBody, *machines.Refusal)
+
+	holding []string
 }
 
 // remembered is how long the door knows what it has admitted: the index has it within that time.
@@ -28,8 +29,9 @@ const remembered = 10 * time.Second
 
 // door refuses requests that no server takes, and a second session of a tenant: of any machine.
 type door struct {
-	next  func(publish.Command) error // of other machines
-	kinds map[string]*Sessions        // by machine; complete before the first request
+	next  func(publish.Command) error       // of other machines
+	takes func(*machine.RequestBody) string // why no server does, or empty
+	kinds map[string]*Sessions              // by machine; complete before the first request
 
 	mu       sync.Mutex
 	admitted map[string]entrant // by tenant
@@ -42,8 +44,17 @@ type entrant struct {
 	until        time.Time
 }
 
-func newDoor() *door {
-	return &door{kinds: map[string]*Sessions{}, admitted: map[string]entrant{}}
+func newDoor(takes func(*machine.RequestBody) string) *door {
+	return &door{takes: takes, kinds: map[string]*Sessions{}, admitted: map[string]entrant{}}
+}
+
+func (d *door) share(s Sessions) {
+	for _, state := range s.Machine.States {
+		if !state.Terminal {
+			s.holding = append(s.holding, state.Name)
+		}
+	}
+	d.kinds[s.Machine.Name] = &s
 }
 
 func (d *door) admit(cmd publish.Command) error {
@@ -58,10 +69,17 @@ func (d *door) admit(cmd publish.Command) error {
 	if err != nil {
 		return nil // which the engine refuses
 	}
-	enterprise, refused := kind.Asks(tenant, cmd.Body)
-	if refused != nil || enterprise == "" {
-		return refused
+	asked, no := kind.Asks(tenant, cmd.Body)
+	switch {
+	case no != nil:
+		return problem.Invalid("body."+no.Fields[0].Field, no.Fields[0].Message)
+	case asked == nil:
+		return nil
 	}
+	if why := d.takes(asked); why != "" {
+		return problem.Invalid("body", why)
+	}
+	enterprise := asked.EnterpriseID
 	for _, k := range d.kinds {
 		select {
 		case <-k.Index.Ready():
@@ -94,7 +112,7 @@ func (d *door) remember(enterprise string, e entrant) {
 // holder is another session that has a tenant: one that has not ended, of any machine, in any namespace; or one that was let in just now.
 func (d *door) holder(enterprise, of, key string) (other, state string) {
 	for name, k := range d.kinds {
-		for q := (index.Query{States: k.Holding, Limit: 500}); ; {
+		for q := (index.Query{States: k.holding, Limit: 500}); ; {
 			page := k.Index.List(q)
 			for _, item := range page.Items {
 				if tenant, _ := item.Value.(string); tenant == enterprise && (item.Key != key || name != of) {
@@ -125,17 +143,11 @@ func said(name, key string) string {
 }
 
 // asks reads a request of machines/database.
-func (p *performer) asks(tenant string, body []byte) (enterprise string, refused error) {
+func asks(tenant string, body []byte) (*machine.RequestBody, *machines.Refusal) {
 	var b machine.RequestBody
 	if json.Unmarshal(body, &b) != nil || b.Validate() != nil {
-		return "", nil
+		return nil, nil
 	}
 	b, no := b.For(tenant)
-	if no != nil {
-		return "", problem.Invalid("body."+no.Fields[0].Field, no.Fields[0].Message)
-	}
-	if why := p.takes(&b); why != "" {
-		return "", problem.Invalid("body", why)
-	}
-	return b.EnterpriseID, nil
+	return &b, no
 }

@@ -96,8 +96,8 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 			return server.Work{}, fmt.Errorf("tenants.migrations: %w", err)
 		}
 	}
-	d := newDoor()
-	d.kinds[machine.Machine.Name] = &Sessions{Index: h.Indexes.Get(machine.Machine.Name), Holding: machine.Holding(), Asks: p.asks}
+	d := newDoor(p.takes)
+	d.share(Sessions{Machine: machine.Machine, Index: h.Indexes.Get(machine.Machine.Name), Asks: asks})
 	if err := audits(ctx, h); err != nil {
 		return server.Work{}, err
 	}

@@ -108,17 +108,8 @@ func (d *outboxDemo) run(ctx context.Context) (err error) {
 }
 
 // setup starts what the application needs, each in a process of its own.
-func (d *outboxDemo) setup(ctx context.Context) error {
-	dir, err := os.MkdirTemp("", "instar-demo-")
-	if err != nil {
-		return err
-	}
-	d.dir = dir
-	// #nosec G302 -- Postgres does not run as root; what is below is closed
-	if err := os.Chmod(dir, 0o711); err != nil {
-		return err
-	}
-	if d.cluster, err = postgres.Start(ctx, postgres.Options{Dir: filepath.Join(dir, "postgres"), Config: map[string]string{"max_connections": "50"}}); err != nil {
+func (d *outboxDemo) setup(ctx context.Context) (err error) {
+	if d.dir, d.cluster, err = Postgres(ctx, map[string]string{"max_connections": "50"}); err != nil {
 		return err
 	}
 	d.tell("Postgres runs as process %d", d.cluster.PID())
@@ -129,7 +120,7 @@ func (d *outboxDemo) setup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.nats = &demoProcess{args: []string{"demo", "nats-server", filepath.Join(dir, "nats"), address}}
+	d.nats = &demoProcess{args: []string{"demo", "nats-server", filepath.Join(d.dir, "nats"), address}}
 	if err := d.nats.start(); err != nil {
 		return err
 	}
@@ -146,7 +137,7 @@ func (d *outboxDemo) setup(ctx context.Context) error {
 	d.tell("NATS runs as process %d", d.nats.PID())
 	d.relay = &demoProcess{
 		args: []string{"outbox", "relay", "--nats-url", url, "--source", "shop", "--node", "demo", "--log-level", "error"},
-		env:  []string{"INSTAR_OUTBOX_DSN=" + d.cluster.DSN("postgres")}, log: filepath.Join(dir, "relay.log"),
+		env:  []string{"INSTAR_OUTBOX_DSN=" + d.cluster.DSN("postgres")}, log: filepath.Join(d.dir, "relay.log"),
 		again: true,
 	}
 	if err := d.relay.start(); err != nil {
@@ -222,6 +213,7 @@ func (d *outboxDemo) close() error {
 	return err
 }
 
+// FreeAddress is one on loopback where nobody listens now.
 func FreeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

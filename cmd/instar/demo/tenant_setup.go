@@ -18,17 +18,25 @@ import (
 	"github.com/bcc94042/instar/providers/database/secret"
 )
 
-// setup starts Postgres, fills the shared database, and starts the server.
-func (d *tenantDemo) setup(ctx context.Context) (err error) {
-	if d.dir, err = os.MkdirTemp("", "instar-demo-"); err != nil {
-		return err
+// Logical are the settings of a Postgres that a tenant can be moved out of while it writes.
+var Logical = map[string]string{"wal_level": "logical", "max_connections": "100"}
+
+// Postgres starts a private one in a new directory. What it has made by the time of an error is returned with it.
+func Postgres(ctx context.Context, settings map[string]string) (dir string, c *postgres.Cluster, err error) {
+	if dir, err = os.MkdirTemp("", "instar-demo-"); err != nil {
+		return "", nil, err
 	}
 	// #nosec G302 -- Postgres does not run as root; what is below is closed
-	if err := os.Chmod(d.dir, 0o711); err != nil {
-		return err
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return dir, nil, err
 	}
-	settings := map[string]string{"wal_level": "logical", "max_connections": "100"}
-	if d.cluster, err = postgres.Start(ctx, postgres.Options{Dir: filepath.Join(d.dir, "postgres"), Config: settings}); err != nil {
+	c, err = postgres.Start(ctx, postgres.Options{Dir: filepath.Join(dir, "postgres"), Config: settings})
+	return dir, c, err
+}
+
+// setup starts Postgres, fills the shared database, and starts the server.
+func (d *tenantDemo) setup(ctx context.Context) (err error) {
+	if d.dir, d.cluster, err = Postgres(ctx, Logical); err != nil {
 		return err
 	}
 	d.tell("Postgres runs as process %d", d.cluster.PID())

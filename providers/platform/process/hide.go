@@ -20,6 +20,9 @@ var password = regexp.MustCompile(`(://[^\s/:@]*:)[^\s/@]+@`)
 // hide is a message of a release, mostly the last line that its program wrote, without its secrets and without passwords of URLs. Where the secrets cannot be read, it is
 // only said that there is a message.
 func (a *Apps) hide(namespace, name, message string) string {
+	if message == "" {
+		return ""
+	}
 	secrets, err := a.secrets(namespace, name)
 	if err != nil {
 		return fmt.Sprintf("its message is in its log, and not told: %v", err)

@@ -82,15 +82,7 @@ func (d *platformDemo) close() error {
 }
 
 func (d *platformDemo) setup(ctx context.Context) (err error) {
-	if d.dir, err = os.MkdirTemp("", "instar-demo-"); err != nil {
-		return err
-	}
-	// #nosec G302 -- Postgres does not run as root; what is below is closed
-	if err := os.Chmod(d.dir, 0o711); err != nil {
-		return err
-	}
-	settings := map[string]string{"wal_level": "logical", "max_connections": "100"}
-	if d.cluster, err = postgres.Start(ctx, postgres.Options{Dir: filepath.Join(d.dir, "postgres"), Config: settings}); err != nil {
+	if d.dir, d.cluster, err = demo.Postgres(ctx, demo.Logical); err != nil {
 		return err
 	}
 	if d.shared, err = d.cluster.Database(ctx); err != nil {
