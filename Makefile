@@ -42,16 +42,17 @@ run: build ## build and start a server here, with a sample service: data in ./da
 PROGRAMS := ./cmd/instar/... ./server/tenants ./server/platform
 RULES := ./internal/floorplan ./internal/crosscheck
 
-# go vet is in `make check`, beside the torture. The longest packages first, or the last one is left alone; one more at a time than there are cores,
-# because they wait a good part of it.
+# go vet is in `make check`, beside the torture. The longest packages first, or the last one is left alone. Programs are tested one more at a time than there
+# are cores, because they wait a good part of it; under the race detector that takes as long, and tests of seconds are late.
 test: postgres ## all tests, those of goroutines under the race detector, the import table, linters, some simulation, and a short torture
 	$(GO) test -vet=off -count=1 $(RULES)
 	$(GO) test -vet=off -p $(AT_ONCE) -timeout 15m $(PROGRAMS)
-	$(GO) test -vet=off -race -p $(AT_ONCE) -timeout 15m ./streams/outbox/relay ./consumers/engine $$($(GO) list ./... | grep -vxF "$$($(GO) list $(PROGRAMS) $(RULES))")
+	$(GO) test -vet=off -race -p $(CORES) -timeout 15m ./streams/outbox/relay ./consumers/engine $$($(GO) list ./... | grep -vxF "$$($(GO) list $(PROGRAMS) $(RULES))")
 	@mkdir -p $(TOOLS); nice -n 19 $(MAKE) --no-print-directory beside > $(TOOLS)/beside.txt 2>&1 & beside=$$!; \
 	  $(MAKE) --no-print-directory torture-short; tortured=$$?; \
 	  wait $$beside; failed=$$?; [ $$failed = 0 ] || cat $(TOOLS)/beside.txt; [ $$failed = 0 ] && exit $$tortured
-AT_ONCE = $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
+CORES = $(shell nproc 2>/dev/null || echo 2)
+AT_ONCE = $(shell echo $$(( $(CORES) + 1 )))
 
 modules: ## vet and test the modules of their own: benchmarks, torture, releases, the example of a binary of one's own; the first time takes minutes
 	for module in $(MODULES); do $(GO) -C $$module vet ./... && $(GO) -C $$module test -vet=off ./... || exit 1; done

@@ -246,6 +246,12 @@ func (b *bundle) post(path, body string, headers ...string) answer {
 func (b *bundle) ready(id string) answer {
 	b.t.Helper()
 	a := b.post("/v1/gadgets/"+id+"/create?settle=10s", `{"spec":{"name":"lamp","size":3},"labels":{"team":"web"}}`)
+	if a.StatusCode == http.StatusAccepted { // a test that has answers awaited for an instant only
+		require.Eventually(b.t, func() bool {
+			a = b.get("/v1/gadgets/" + id)
+			return a.StatusCode == 200 && a.json(b.t)["state"] == "READY"
+		}, time.Minute, 10*time.Millisecond)
+	}
 	require.Equal(b.t, 200, a.StatusCode, string(a.body))
 	require.Equal(b.t, "READY", a.json(b.t)["state"])
 	return a

@@ -19,7 +19,7 @@ func TestLeftAloneItIsCalm(t *testing.T) {
 	w.start(w.prober(c))
 	all := keys("calm", 300)
 	for _, key := range all {
-		w.register(t, key, instance.RegisterBody{Check: ttl("5s", "1s")})
+		w.register(t, key, instance.RegisterBody{Check: ttl("15s", "1s")}) // a beat of 300 may take its time
 	}
 	stop := w.beating(t, time.Second, "", all...)
 	for _, key := range all {
