@@ -77,7 +77,7 @@ type Resolver struct {
 	moved     time.Time // when a node was left because it was behind
 	lastErr   error
 	leaving   []*target // gone, with calls under way that were begun before
-	subs      map[int]func([]Endpoint)
+	subs      map[int]*subscriber
 	nextSub   int
 
 	telling sync.Mutex // subscribers are told one change after the other
@@ -111,7 +111,7 @@ func (c *Client) follow(ctx context.Context, service string, opts Options) *Reso
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r := &Resolver{
 		service: service, client: c, opts: opts, named: named, query: url.Values{}, stop: stop,
-		ready: make(chan struct{}), dirty: make(chan struct{}, 1), targets: map[string]*target{}, subs: map[int]func([]Endpoint){}, heard: time.Now(),
+		ready: make(chan struct{}), dirty: make(chan struct{}, 1), targets: map[string]*target{}, subs: map[int]*subscriber{}, heard: time.Now(),
 	}
 	if opts.Version != "" {
 		r.query.Set("version", opts.Version)
@@ -182,14 +182,14 @@ func (r *Resolver) Staleness() time.Duration {
 }
 
 // Subscribe calls f with the instances now, and after every change, until cancel is called. Calls come one after the
-// other, and the same instances may come twice; f must not block for long, for later changes wait for it, and must not call back into Subscribe or Close.
+// other, and the same instances may come twice where a connection was lost; f must not block for long, for later changes wait for it, and must not call back into Subscribe or Close.
 func (r *Resolver) Subscribe(f func([]Endpoint)) (cancel func()) {
 	r.telling.Lock()
 	defer r.telling.Unlock()
 	r.mu.Lock()
 	n := r.nextSub
 	r.nextSub++
-	r.subs[n] = f
+	r.subs[n] = &subscriber{f, r.changes}
 	list := slices.Clone(r.list)
 	r.mu.Unlock()
 	f(list)
@@ -200,18 +200,27 @@ func (r *Resolver) Subscribe(f func([]Endpoint)) (cancel func()) {
 	}
 }
 
-// tell calls the subscribers.
+// subscriber is told of each change of the list once.
+type subscriber struct {
+	tell func([]Endpoint)
+	seen uint64 // the count of changes that it was told of
+}
+
+// tell calls the subscribers that have not seen this list: one that came while it was on its way has.
 func (r *Resolver) tell() {
 	r.telling.Lock()
 	defer r.telling.Unlock()
 	r.mu.Lock()
-	subs := make([]func([]Endpoint), 0, len(r.subs))
-	for _, f := range r.subs {
-		subs = append(subs, f)
+	fs := make([]func([]Endpoint), 0, len(r.subs))
+	for _, s := range r.subs {
+		if s.seen != r.changes {
+			s.seen = r.changes
+			fs = append(fs, s.tell)
+		}
 	}
 	list := r.list
 	r.mu.Unlock()
-	for _, f := range subs {
+	for _, f := range fs {
 		f(slices.Clone(list))
 	}
 }

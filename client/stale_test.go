@@ -87,7 +87,7 @@ func TestGoesOnFromWhatAStalerNodeTold(t *testing.T) {
 	lists := make(chan []string, 100)
 	defer r.Subscribe(func(all []client.Endpoint) { lists <- ids(all) })()
 	require.Equal(t, []string{"i1"}, <-lists)
-	f.breakWatches()
+	f.breakWatches() // the watch stands: the first list came by it
 	require.Equal(t, []string{"gone", "i1"}, <-lists)
 	eventually(t, func() bool { return look(f, func() bool { return len(f.resumes) == 2 }) })
 	require.Equal(t, "3", look(f, func() string { return f.resumes[1] }))
@@ -131,4 +131,22 @@ func TestCacheOfAStaleNode(t *testing.T) {
 	require.Never(t, func() bool { return len(r.Endpoints()) == 0 }, 500*time.Millisecond, 10*time.Millisecond, "the cache knows more")
 	f.with(func() { f.behind = 0 })
 	eventually(t, func() bool { return len(r.Endpoints()) == 0 })
+}
+
+// A subscriber that comes while the first list is being told gets it once: who counts changes is not misled.
+func TestASubscriberSeesEachListOnce(t *testing.T) {
+	t.Parallel()
+	for range 100 {
+		f := newRegistry(t)
+		f.put("web", "i1", "10.0.0.1:80", 100)
+		r, err := f.client(t).Resolve(within(t), "web", client.Options{})
+		require.NoError(t, err)
+		lists := make(chan []string, 10)
+		defer r.Subscribe(func(all []client.Endpoint) { lists <- ids(all) })()
+		f.put("web", "i2", "10.0.0.2:80", 100)
+		require.Equal(t, []string{"i1"}, <-lists)
+		require.Equal(t, []string{"i1", "i2"}, <-lists)
+		r.Close()
+		require.Empty(t, lists)
+	}
 }
