@@ -19,6 +19,9 @@ const (
 // made. Where it is not done, nothing is.
 const ActionSettle = "settle_writes"
 
+// CodeShut is the code of an undo that has closed a tenant's own database to it and could not open it again. It is no end of an undo: the next one goes on there.
+const CodeShut = "TENANT_SHUT_OUT"
+
 // retirement are the actions that close a tenant.
 var retirement = []Action{{Name: "retire_tenant_runtime", Kind: KindRuntime, Stop: true}, {Name: "invalidate_cache", Kind: KindRuntime}, {Name: "delete_database", Kind: KindDatabase}}
 

@@ -177,7 +177,7 @@ func TestANetworkThatFailsAtCommitsOfTheUndo(t *testing.T) {
 	l.set(true)
 	for range 20 {
 		if f.e.State != machine.RolledBack {
-			f.command("rollback", `{}`)
+			f.rollback(`{}`)
 		}
 	}
 	l.set(false)
@@ -271,4 +271,41 @@ func TestWrongCredentialsOfTheTenant(t *testing.T) {
 	f.command("rollback", `{}`)
 	require.Equal(t, machine.RolledBack, f.e.State)
 	f.back("locked", "tenant_locked", shared)
+}
+
+// What fails in an undo and may pass is waited for, and nothing is left because of it. A tenant that could not be let in again is seen, also after the last try.
+func TestAnUndoIsTriedAgain(t *testing.T) {
+	var broken string // what the network does not carry
+	left := 0         // times
+	fault := func(sql string) databasetest.Fault {
+		if broken == "" || left == 0 || !strings.HasPrefix(sql, broken) {
+			return databasetest.None
+		}
+		left--
+		return databasetest.Cut
+	}
+	f := setupFaulty(t, "patient", fault, fault)
+	shared := f.rows("")
+	f.p.Told = refusesOwn
+	f.command("request", `{"enterpriseId":"patient"}`)
+	require.Equal(t, machine.Failed, f.e.State)
+	d := f.e.Data.(*machine.Data)
+	databasetest.Exec(t, pg.Address{DSN: f.target.DSN, Database: "tenant_patient"}, `insert into public.settings values ('patient', 'since', 'x')`)
+
+	broken, left = `alter role "tenant_patient" login`, 3
+	f.command("rollback", `{}`)
+	d = f.e.Data.(*machine.Data)
+	require.Equal(t, machine.RollbackStuck, d.Phase)
+	require.True(t, strings.Contains(f.all.String(), machine.CodeShut))
+	require.ErrorContains(t, f.enter(d.Database.Credentials), "not permitted to log in")
+	f.command("rollback", `{}`)
+	d = f.e.Data.(*machine.Data)
+	require.Contains(t, d.Undone[0].Error, "1 rows of settings")
+	require.NoError(t, f.enter(d.Database.Credentials))
+
+	broken, left = "drop trigger", 2
+	f.command("rollback", `{"discardWrites":true}`)
+	require.Zero(t, left)
+	require.Equal(t, machine.RolledBack, f.e.State, "%+v", f.e.Data.(*machine.Data).Undone)
+	f.back("patient", "tenant_patient", shared)
 }

@@ -78,6 +78,9 @@ func failure(effect string, err error) *machines.Failure {
 		}
 	}
 	f.Retryable, f.RetryAfter = pg.Transient(err)
+	if errors.Is(err, errShut) {
+		f.Code, f.Retryable = machine.CodeShut, true
+	}
 	var obsolete *pg.ObsoleteError
 	if errors.As(err, &obsolete) {
 		f.Fence = obsolete.Seen

@@ -76,6 +76,7 @@ func (s *session) perform(m machines.Message) {
 	result := s.p.Perform(ctx, task)
 	if s.once {
 		for n := 1; result.Failure != nil && result.Failure.Retryable && n < fx.Retry.Attempts; n++ {
+			task.Try = n + 1
 			result = s.p.Perform(ctx, task)
 		}
 		if result.Failure != nil && fx.Retry.Attempts > 1 {

@@ -34,7 +34,7 @@ func (j *job) undo(ctx context.Context) (any, error) {
 			r.Error = "not tried: an action before it failed"
 		} else if held != nil && a.Kind != machine.KindDatabase {
 			r.Done = true
-		} else if err := j.guarded(ctx, a, held != nil); errors.Is(err, errShut) {
+		} else if err := j.guarded(ctx, a, held != nil); err != nil && j.unsettled(ctx, err) {
 			return nil, err
 		} else if err != nil {
 			r.Error, stopped = pg.Discreet(err.Error()), a.Stop
@@ -58,13 +58,20 @@ func (j *job) reach(ctx context.Context) error {
 	if err == nil || pg.State(err) == pg.NoDatabase || pg.State(err) == pg.Closed || pg.NotSetUp(err) {
 		return nil
 	}
-	var obsolete *pg.ObsoleteError
-	fx, _ := machine.Machine.Effect(machine.EffectUndo)
-	if again, _ := pg.Transient(err); errors.As(err, &obsolete) || again && j.task.Try < fx.Retry.Attempts || ctx.Err() != nil {
+	if j.unsettled(ctx, err) {
 		return err
 	}
 	j.unreached = err
 	return nil
+}
+
+// unsettled reports whether an error ends this try of the undo: a newer attempt is at it, or a later try may do better, or the tenant is kept out of its database, which is
+// to be seen. What is left after the last try is told action by action.
+func (j *job) unsettled(ctx context.Context, err error) bool {
+	var obsolete *pg.ObsoleteError
+	fx, _ := machine.Machine.Effect(machine.EffectUndo)
+	again, _ := pg.Transient(err)
+	return errors.As(err, &obsolete) || errors.Is(err, errShut) || again && j.task.Try < fx.Retry.Attempts || ctx.Err() != nil
 }
 
 // guarded performs one action. The fence and the database of a tenant that is in it stay: the actions before these led it elsewhere, or the session is older than its switch.

@@ -123,7 +123,8 @@ func (r *rows) lead(host, address string) {
 type workers struct {
 	mu    sync.Mutex
 	asked []string
-	fails string // an action that cannot be performed
+	fails string            // an action that cannot be performed
+	ends  *machines.Failure // of an undo
 }
 
 func (w *workers) Perform(_ context.Context, t machines.Task) machines.Result {
@@ -137,6 +138,9 @@ func (w *workers) Perform(_ context.Context, t machines.Task) machines.Result {
 	case "plan":
 		return machines.Result{Data: database.Plan{Rows: map[string]int64{"orders": 7}, Total: 7}}
 	case "undo":
+		if w.ends != nil {
+			return machines.Result{Failure: w.ends}
+		}
 		var out session.Results
 		var names []string
 		for _, a := range b.Actions {
@@ -261,10 +265,16 @@ func task(session string) machine.Task {
 
 func (w *world) perform(session, effect string, fence uint64, b machine.Task) machines.Result {
 	w.t.Helper()
+	fx, _ := machine.Machine.Effect(effect)
+	return w.try(session, effect, fence, fx.Retry.Attempts, b) // what fails is not tried again
+}
+
+func (w *world) try(session, effect string, fence uint64, try int, b machine.Task) machines.Result {
+	w.t.Helper()
 	raw, err := json.Marshal(b)
 	require.NoError(w.t, err)
 	return w.Perform(w.t.Context(), machines.Task{
-		Machine: machine.Machine.Name, Namespace: "default", Parent: "acme", ID: session, Effect: effect, Attempt: fmt.Sprintf("%s-%d-1", effect, fence), Fence: fence, Data: raw,
+		Machine: machine.Machine.Name, Namespace: "default", Parent: "acme", ID: session, Effect: effect, Attempt: fmt.Sprintf("%s-%d-%d", effect, fence, try), Try: try, Fence: fence, Data: raw,
 	})
 }
 

@@ -203,6 +203,36 @@ func TestAnUndoGoesOnAfterAFailureAndStopsWhereItSaysSo(t *testing.T) {
 	require.False(t, r.Actions[1].Done)
 }
 
+// What passes is waited for by the tries that an undo has, so that its last one may go on without it. A tenant that is kept out of its database is no end of any of them.
+func TestAnUndoIsTriedAgainBeforeSomethingIsLeft(t *testing.T) {
+	t.Parallel()
+	w, b := setup(t), task("default.acme.own")
+	require.Nil(t, w.perform("own", "provision", 1, b).Failure)
+	b.Actions = machine.Undo(ledger())
+	w.workers.ends = &machines.Failure{Code: "UNDO_FAILED", Message: "the server does not answer", Retryable: true}
+	for try := 1; try < 3; try++ {
+		f := w.try("own", "undo", 2, try, b).Failure
+		require.NotNil(t, f, "try %d", try)
+		require.True(t, f.Retryable)
+		require.Equal(t, "the server does not answer", f.Message)
+	}
+	r := w.try("own", "undo", 2, 3, b).Data.(session.Results)
+	require.Equal(t, "the server does not answer", r.Actions[0].Error)
+
+	w.workers.ends = &machines.Failure{Code: database.CodeShut, Message: "the tenant is kept out"}
+	require.Equal(t, database.CodeShut, w.try("own", "undo", 3, 3, b).Failure.Code)
+
+	w.workers.ends = nil
+	bucket := w.Storage
+	w.Storage = &away{bucket}
+	require.True(t, w.try("own", "undo", 4, 1, b).Failure.Retryable, "the same of what is not in databases")
+	w.Storage = bucket
+	for _, r := range w.try("own", "undo", 4, 2, b).Data.(session.Results).Actions {
+		require.True(t, r.Done, "%+v", r)
+	}
+	w.nothing()
+}
+
 // ending are applications of which it is told when one is removed.
 type ending struct {
 	platform.Apps

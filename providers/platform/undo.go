@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/database"
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/machines/session"
@@ -102,7 +103,7 @@ func own(a session.Action) func(*job, context.Context, string) error {
 	return undoing[name]
 }
 
-// some performs a batch of actions: those for the workers of databases, or one that is not. It fails only when nothing more is to be done.
+// some performs a batch of actions: those for the workers of databases, or one that is not. It fails when this try is to do nothing more.
 func (j *job) some(ctx context.Context, batch []int, results []session.ActionResult, stopped bool) error {
 	a := j.body.Actions[batch[0]]
 	do := own(a)
@@ -125,15 +126,25 @@ func (j *job) some(ctx context.Context, batch []int, results []session.ActionRes
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if err != nil && failure(err).Fence > 0 { // somebody newer is at it
+	if err != nil && j.unsettled(failure(err)) {
 		return err
 	}
 	for _, k := range batch {
+		if stopped && results[k].Error != "" { // which says why it was stopped
+			continue
+		}
 		if results[k] = (session.ActionResult{Action: j.body.Actions[k].Name, Done: err == nil}); err != nil {
 			results[k].Error = failure(err).Message
 		}
 	}
 	return nil
+}
+
+// unsettled reports whether a failure of an action ends this try of the undo: somebody newer is at it, or a later try may do better, or the tenant is kept out of its
+// database, which is to be seen. What is left after the last try is told action by action.
+func (j *job) unsettled(f *machines.Failure) bool {
+	fx, _ := machine.Machine.Effect(machine.EffectUndo)
+	return f.Fence > 0 || f.Code == database.CodeShut || f.Retryable && j.task.Try < fx.Retry.Attempts
 }
 
 // databases has a batch of actions performed by the workers of databases, by a task that has these alone.
