@@ -113,6 +113,39 @@ func TestAttemptsTimeoutsAndCodesAreTheSpecification(t *testing.T) {
 	require.Equal(t, len(handlers)+1, len(platform.Stages), "all but the plan")
 }
 
+// A retry begins with the step that failed: after a switch that has moved the routing, the comparison would find the tenant elsewhere.
+func TestARetryBeginsWithTheStepThatFailed(t *testing.T) {
+	t.Parallel()
+	for effect := range handlers {
+		l := reach(t, effect, `{"data":"shared","onFailure":"hold","idleSeconds":86400}`)
+		l.fail(effect, "unavailable")
+		l.step(machines.Input{Command: "retry"})
+		require.Contains(t, l.e.Effects, effect)
+		require.Empty(t, l.data().FailedStep)
+	}
+}
+
+// A rollback that was refused because of what the tenant has written since has taken nothing back, so the session may also go on.
+func TestARetryIsPossibleAfterARollbackThatWasRefused(t *testing.T) {
+	t.Parallel()
+	l := reach(t, "switch", moved)
+	l.fail("switch", "unavailable")
+	l.step(machines.Input{Command: "rollback", Body: json.RawMessage(`{"keepWrites":true}`)})
+	undone := func(first, second bool) {
+		l.step(machinetest.Report(t, "undone", l.e.Effects["undo"].ID, session.Results{Actions: []session.ActionResult{{Action: "settle_writes", Done: first}, {Action: "restore_tenant_runtime", Done: second}}}))
+		require.Equal(t, session.RollbackStuck, l.data().Phase)
+	}
+	undone(true, false)
+	_, _, err := platform.Machine.Step(l.e, machines.Input{Command: "retry", Seq: l.seq + 1, Time: l.now, ID: "x"})
+	require.Error(t, err)
+	l.step(machines.Input{Command: "rollback", Body: json.RawMessage(`{}`)})
+	undone(false, false)
+	l.step(machines.Input{Command: "retry"})
+	require.Contains(t, l.e.Effects, "switch")
+	require.Empty(t, l.data().Writes)
+	require.Empty(t, l.data().Undone)
+}
+
 // Codes of the specification stand for themselves, and some end a session whatever the provider says.
 func TestCodesThatStandForThemselves(t *testing.T) {
 	t.Parallel()

@@ -123,7 +123,7 @@ func (k *Kind[D]) tryAgain(g *Stage) func(*machines.Tx[D]) {
 func (k *Kind[D]) fail(s *machines.Tx[D]) {
 	p, f := k.of(s.Data), k.failure(s)
 	c, t := p.course(), p.trail()
-	t.FailedFrom, t.FailedAttempt, c.Phase, c.NextTry, p.end().CompletedAt = s.State(), c.Attempt, Held, time.Time{}, s.Now()
+	t.FailedFrom, t.FailedStep, t.FailedAttempt, c.Phase, c.NextTry, p.end().CompletedAt = s.State(), c.Step, c.Attempt, Held, time.Time{}, s.Now()
 	if k.Failing != nil {
 		k.Failing(s.Data, f)
 	}
@@ -150,7 +150,7 @@ func (k *Kind[D]) undo(s *machines.Tx[D]) {
 	c, t := p.course(), p.trail()
 	c.Phase, c.NextTry, t.Undone = RollingBack, time.Time{}, nil
 	if t.FailedFrom == "" {
-		t.FailedFrom, t.FailedAttempt = s.State(), c.Attempt
+		t.FailedFrom, t.FailedStep, t.FailedAttempt = s.State(), c.Step, c.Attempt
 	}
 	for _, event := range k.undoStarted() {
 		k.Tell(s, event, map[string]any{"fromState": t.FailedFrom, "actions": k.Planned(s.Data, s.Entity().State)})
@@ -235,10 +235,15 @@ func (k *Kind[D]) retry(g *Stage) func(*machines.Tx[D]) {
 		s.Fail(nil)
 		p := k.of(s.Data)
 		p.end().CompletedAt = time.Time{}
-		k.tell(s, "retried", map[string]any{"failedFrom": g.State})
+		more := map[string]any{"failedFrom": g.State}
+		if g.Step != "" {
+			more["step"] = g.Step
+		}
+		k.tell(s, "retried", more)
 		k.Transitioned(s)
 		k.Begin(s, g, 1)
-		p.trail().FailedFrom, p.trail().FailedAttempt = "", 0
+		t := p.trail()
+		t.FailedFrom, t.FailedStep, t.FailedAttempt, t.Undone, t.Skip, t.Writes = "", "", 0, nil, nil, ""
 	}
 }
 

@@ -21,6 +21,7 @@ type Trail struct {
 	Ledger        []Entry        `json:"ledger,omitempty"` // in the order of creation
 	Epoch         int64          `json:"epoch,omitempty"`  // of the routing, after the switch
 	FailedFrom    string         `json:"failedFrom,omitempty"`
+	FailedStep    string         `json:"failedStep,omitempty"` // of a state that has several
 	FailedAttempt int            `json:"failedAttempt,omitempty"`
 	Cancelled     bool           `json:"cancelRequested,omitempty"`
 	Undone        []ActionResult `json:"undone,omitempty"` // of the last undo

@@ -92,10 +92,23 @@ func (k *Kind[D]) idle() *guard[D] {
 	return k.guarded("not undoing", "it is being rolled back", func(_ *machines.Tx[D], p Phase) bool { return p != RollingBack })
 }
 
+// failedFrom holds where a session failed in a stage, and nothing of it was taken back. What was stored without a step begins with the first one.
 func (k *Kind[D]) failedFrom(g *Stage) *guard[D] {
-	return k.guarded("failed from "+g.State, "its undo has begun; roll it back", func(s *machines.Tx[D], p Phase) bool {
-		return p == Held && k.of(s.Data).trail().FailedFrom == g.State
+	name := "failed from " + g.State
+	if g.Step != "" {
+		name += ", " + g.Step
+	}
+	return k.guarded(name, "its undo has begun; roll it back", func(s *machines.Tx[D], p Phase) bool {
+		t := k.of(s.Data).trail()
+		step := t.FailedStep == g.Step || t.FailedStep == "" && g == k.Stage(g.State, "")
+		return (p == Held || p == RollbackStuck && k.untouched(s.Data)) && t.FailedFrom == g.State && step
 	})
+}
+
+// untouched reports whether an undo has ended at its first action, before anything was taken back.
+func (k *Kind[D]) untouched(d *D) bool {
+	planned, results := k.Planned(d, Failed), k.of(d).trail().Undone
+	return len(planned) > 0 && planned[0].Stop && len(results) > 0 && !slices.ContainsFunc(results, func(r ActionResult) bool { return r.Done || r.Skipped })
 }
 
 func (k *Kind[D]) resolvedAs(outcome string) *guard[D] {
@@ -131,9 +144,7 @@ func (k *Kind[D]) StageEdges(stages []Stage) []edge[D] {
 		if g.Next != "" {
 			edges = append(edges, k.Done(g, k.In(Executing), g.Next, k.following(stages, i)))
 		}
-		if first(stages, i) {
-			edges = append(edges, edge[D]{From: only(Failed), On: CommandRetry, If: k.failedFrom(g), To: g.State, Do: k.retry(g), Emit: only(k.event("retried"), EventTransitioned, g.Started), Effects: only(g.Effect)})
-		}
+		edges = append(edges, edge[D]{From: only(Failed), On: CommandRetry, If: k.failedFrom(g), To: g.State, Do: k.retry(g), Emit: only(k.event("retried"), EventTransitioned, g.Started), Effects: only(g.Effect)})
 		edges = append(edges, k.Attempts(g)...)
 		edges = append(edges, k.interrupts(stages, i)...)
 		edges = append(edges, edge[D]{From: only(g.State), On: g.Failed, If: k.In(Executing), To: Failed, Do: k.fail, Emit: k.failing()})

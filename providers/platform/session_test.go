@@ -111,7 +111,12 @@ func (l *life) runtime() string {
 // A tenant with rows gets its instance, another version, one that it cannot have, and is closed.
 func TestALifeOfATenant(t *testing.T) {
 	l := begin(t, &first)
-	l.command("request", `{"data":"shared","customDomain":"shop.acme.test"}`)
+	l.db.Told = func(context.Context, database.Route) error { return fmt.Errorf("nobody acknowledges the epoch") }
+	l.command("request", `{"data":"shared","customDomain":"shop.acme.test","onFailure":"rollback"}`)
+	require.Equal(t, machine.Failed, l.e.State)
+	require.Equal(t, "dedicated_db tenant_acme active", l.runtime(), "the switch has moved it")
+	l.db.Told = nil
+	l.command("retry", ``)
 	require.Equal(t, machine.Ready, l.e.State, "%v", l.e.LastError)
 	require.Equal(t, "dedicated_db tenant_acme active", l.runtime())
 	require.Equal(t, databasetest.Rows(t, l.source, "orders", "acme"), databasetest.Rows(t, l.db.Server.Address("tenant_acme", ""), "orders", ""))
