@@ -22,13 +22,22 @@ const ActionSettle = "settle_writes"
 // CodeShut is the code of an undo that has closed a tenant's own database to it and could not open it again. It is no end of an undo: the next one goes on there.
 const CodeShut = "TENANT_SHUT_OUT"
 
-// retirement are the actions that close a tenant.
-var retirement = []Action{{Name: "retire_tenant_runtime", Kind: KindRuntime, Stop: true}, {Name: "invalidate_cache", Kind: KindRuntime}, {Name: "delete_database", Kind: KindDatabase}}
+// retirement are the actions that close a tenant. What the switch has left of a replication ends with it: a slot keeps the log of the shared database, and a database with a
+// subscription is not dropped.
+func retirement(d *Data) []Action {
+	list := []Action{{Name: "retire_tenant_runtime", Kind: KindRuntime, Stop: true}, {Name: "invalidate_cache", Kind: KindRuntime}}
+	for _, a := range Undo(d.Ledger) {
+		if a.Kind == KindReplication {
+			list = append(list, a)
+		}
+	}
+	return append(list, Action{Name: "delete_database", Kind: KindDatabase})
+}
 
 // actions are what the undo of a state does.
 func actions(d *Data, state string) []Action {
 	if state == Retiring {
-		return retirement
+		return retirement(d)
 	}
 	return Settled(Undo(d.Ledger), d.Writes, state == Reverting)
 }

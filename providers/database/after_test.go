@@ -209,6 +209,19 @@ func TestAReplicationThatStaysDoesNotFailTheSwitch(t *testing.T) {
 	require.Equal(t, "0", left())
 }
 
+// A slot that nobody reads keeps the log of the source, and a database with a subscription cannot be dropped: closing a tenant ends what the switch has left.
+func TestAReplicationThatStaysEndsWithItsTenant(t *testing.T) {
+	s := setup(t, "severed")
+	databasetest.Exec(t, s.p.Source, `create function public.refuse() returns event_trigger language plpgsql as $$ begin raise 'not now'; end $$`)
+	databasetest.Exec(t, s.p.Source, `create event trigger refuse on ddl_command_start when tag in ('DROP PUBLICATION') execute function public.refuse()`)
+	s.command("request", `{"enterpriseId":"severed","mode":"online"}`)
+	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
+	databasetest.Exec(t, s.p.Source, `drop event trigger refuse`)
+	s.command("deprovision", `{"tenant":"severed"}`)
+	require.Equal(t, machine.Retired, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
+	require.Equal(t, "0 0", databasetest.Ask(t, s.p.Source, `select (select count(*) from pg_publication) || ' ' || (select count(*) from pg_replication_slots where database = current_database())`))
+}
+
 // refusesOwn is when nobody acknowledges that a tenant is in its own database.
 func refusesOwn(_ context.Context, r database.Route) error {
 	if r.IsolationMode == cutover.Dedicated {
