@@ -19,6 +19,10 @@ const (
 // made. Where it is not done, nothing is.
 const ActionSettle = "settle_writes"
 
+// ActionCheck is the first action of an undo that has more to take back than databases, and does not take back the routing: it fails while the tenant is in the session's database,
+// because the session is older than its switch. Where it is not done, nothing is.
+const ActionCheck = "check_tenant_runtime"
+
 // CodeShut is the code of an undo that has closed a tenant's own database to it and could not open it again. It is no end of an undo: the next one goes on there.
 const CodeShut = "TENANT_SHUT_OUT"
 

@@ -92,12 +92,20 @@ var holding = map[string]bool{KindSlug: true, KindInstance: true, KindStorage: t
 // inside ranks what is under a route: it goes after the route, also when it was made after it, as the release of an upgrade was.
 var inside = map[string]int{KindCert: 1, KindApp: 2}
 
+// checked is an undo that begins with a look whether the tenant is where it takes something away, as when the store was restored from before the switch. One that takes back the routing knows.
+func checked(undo []session.Action) []session.Action {
+	if len(undo) == 0 || slices.ContainsFunc(undo, func(a session.Action) bool { return a.Kind == database.KindRuntime }) {
+		return undo
+	}
+	return append([]session.Action{{Name: database.ActionCheck, Kind: database.KindRuntime, Stop: true}}, undo...)
+}
+
 // actions are what the undo of a state does. To close a tenant, the routing is closed instead of restored, and what keeps the tenant out of the shared database stays.
 // An export comes when nothing serves the tenant any more: what was written after it would be lost.
 func actions(d *Data, state string) []session.Action {
 	list := Undo(d.Ledger)
 	if state != Retiring {
-		return database.Settled(list, d.Writes, false)
+		return checked(database.Settled(list, d.Writes, false))
 	}
 	closing := []session.Action{{Name: "retire_tenant_runtime", Kind: database.KindRuntime, Stop: true}, {Name: "invalidate_cache", Kind: database.KindRuntime}}
 	slices.SortStableFunc(list, func(a, b session.Action) int { return cmp.Compare(inside[a.Kind], inside[b.Kind]) })

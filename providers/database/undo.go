@@ -98,6 +98,8 @@ func (j *job) act(ctx context.Context, a machine.Action) error {
 	case "retire_tenant_runtime":
 		_, err := j.source.Switch(ctx, cutover.Runtime{IsolationMode: cutover.Dedicated, Status: Deprovisioned})
 		return err
+	case machine.ActionCheck:
+		return j.elsewhere(ctx)
 	case machine.ActionSettle:
 		return j.settle(ctx)
 	case "lift_fence":

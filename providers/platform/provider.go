@@ -23,8 +23,8 @@ import (
 type Apps interface {
 	Host() string
 	Has(version string) bool
-	Ensure(namespace, tenant string) error
-	Forget(namespace, tenant string) error
+	Ensure(namespace, tenant, owner string) error
+	Forget(namespace, tenant, owner string) error
 	Deploy(ctx context.Context, r process.Release) (address string, err error)
 	Look(ctx context.Context, namespace, name string) (process.Rollout, error)
 	Remove(ctx context.Context, r process.Release) error

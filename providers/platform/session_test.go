@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -124,6 +125,18 @@ func TestALifeOfATenant(t *testing.T) {
 	for _, e := range l.data().Ledger {
 		require.Equal(t, session.Created, e.State, "%+v", e)
 	}
+
+	// A store that was restored has the session at its beginning: what it does touches nothing of the tenant that is served.
+	now := l.e
+	l.e = machine.Machine.New("default", "acme", "own")
+	l.e.Version = now.Version + 10
+	l.command("request", `{"onFailure":"rollback"}`)
+	require.Equal(t, session.RollbackStuck, l.data().Phase, "%s: %v", l.e.State, l.e.LastError)
+	require.Contains(t, l.data().Undone[0].Error, "resolve as ready")
+	require.Equal(t, "1.0 acme tenant_acme tenant-acme acme.example.test", l.says())
+	require.DirExists(t, filepath.Join(l.dir, "tenants", "default.tenant-acme"))
+	now.Version = l.e.Version + 10
+	l.e = now
 
 	l.command("upgrade", `{"channel":"next","weights":[50,100],"holdSeconds":1}`)
 	require.Equal(t, machine.Ready, l.e.State, "%v", l.e.LastError)

@@ -114,11 +114,11 @@ func (j *job) provision(ctx context.Context) (any, error) {
 	if err := j.hold(ctx, nil); err != nil {
 		return nil, err
 	}
-	if err := j.Apps.Ensure(j.task.Namespace, j.body.Name); err != nil {
+	if err := j.Apps.Ensure(j.task.Namespace, j.body.Name, j.owner); err != nil {
 		return nil, err
 	}
 	i := machine.Instance{ID: "process/" + j.body.Name, Host: j.Apps.Host()}
-	return i, j.made(ctx, true, func(context.Context) error { return j.Apps.Forget(j.task.Namespace, j.body.Name) })
+	return i, j.made(ctx, true, func(context.Context) error { return j.Apps.Forget(j.task.Namespace, j.body.Name, j.owner) })
 }
 
 // store makes the bucket.

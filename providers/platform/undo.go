@@ -216,7 +216,7 @@ func (j *job) removeBucket(ctx context.Context, _ string) error {
 }
 
 func (j *job) removeInstance(_ context.Context, _ string) error {
-	return j.Apps.Forget(j.task.Namespace, j.body.Name)
+	return j.Apps.Forget(j.task.Namespace, j.body.Name, j.owner)
 }
 
 func (j *job) releaseSlug(ctx context.Context, _ string) error {

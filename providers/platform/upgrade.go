@@ -82,6 +82,11 @@ func (j *job) instead(ctx context.Context, stays, goes *machine.App) error {
 	if stays == nil || goes == nil || stays.Name == goes.Name {
 		return providers.Errorf(providers.Invalid, "the task %s does not have two releases, of which one stays", j.task.Attempt)
 	}
+	if _, err := j.Apps.Look(ctx, j.task.Namespace, stays.Name); providers.IsNotFound(err) { // the session is older than the end of its upgrade
+		return providers.Errorf(providers.Invalid, "the release %s, which is to stay, is not there", stays.Name)
+	} else if err != nil {
+		return err
+	}
 	if _, err := j.lead(ctx, target{stays, 1}); err != nil {
 		return err
 	}

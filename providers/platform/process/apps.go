@@ -55,28 +55,62 @@ func (r *Release) request() providers.Request {
 	return providers.Request{Namespace: r.Namespace, Name: r.Name, UID: r.Owner, Attempt: r.Attempt, Fence: r.Fence}
 }
 
-// Ensure makes the directory of a tenant.
-func (a *Apps) Ensure(namespace, tenant string) error {
+// Ensure makes the directory of a tenant, with the mark of its owner beside it. One with another mark is not taken over; one without any, of an earlier server, gets it.
+func (a *Apps) Ensure(namespace, tenant, owner string) error {
 	dir, err := a.tenant(namespace, tenant)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	a.homes.Lock()
+	defer a.homes.Unlock()
+	switch has, err := ownerOf(dir); {
+	case err != nil:
+		return err
+	case has != "" && has != owner:
+		return providers.Errorf(providers.Invalid, "the directory %s is not of %s but of %s: move it away, or take another name", tenant, owner, has)
+	}
+	err = ownfile.Replace(markOf(dir), []byte(owner)) // before the directory, which would be nobody's after a crash
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
 		return providers.Errorf(providers.Internal, "cannot make the directory of %s: %v", tenant, err)
 	}
 	return nil
 }
 
-// Forget removes the directory of a tenant with everything in it. That there is none is fine.
-func (a *Apps) Forget(namespace, tenant string) error {
+// Forget removes the directory of a tenant with everything in it. That there is none, or only another owner's, is fine.
+func (a *Apps) Forget(namespace, tenant, owner string) error {
 	dir, err := a.tenant(namespace, tenant)
 	if err != nil {
 		return err
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	a.homes.Lock()
+	defer a.homes.Unlock()
+	has, err := ownerOf(dir)
+	if err != nil || has != "" && has != owner {
+		return err
+	}
+	if err := errors.Join(os.RemoveAll(dir), os.RemoveAll(markOf(dir))); err != nil {
 		return providers.Errorf(providers.Internal, "cannot remove the directory of %s: %v", tenant, err)
 	}
 	return nil
+}
+
+// markOf is the file with the owner of a directory. It is beside it, where the tenant's processes do not look.
+func markOf(dir string) string { return dir + ".owner" }
+
+// ownerOf is whose a directory is; empty where there is none, or it has no mark.
+func ownerOf(dir string) (string, error) {
+	_, err := os.Stat(dir)
+	var raw []byte
+	if err == nil {
+		raw, err = os.ReadFile(markOf(dir))
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", providers.Errorf(providers.Internal, "cannot see whose the directory %s is: %v", filepath.Base(dir), err)
+	}
+	return string(raw), nil
 }
 
 func (a *Apps) tenant(namespace, tenant string) (string, error) {

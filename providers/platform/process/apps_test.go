@@ -24,7 +24,7 @@ func TestReleasesRunBesideEachOtherAndEnd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	a := opened(t, config(t, dir))
-	require.NoError(t, a.Ensure("default", "tenant-acme"))
+	require.NoError(t, a.Ensure("default", "tenant-acme", "own"))
 	first, err := a.Deploy(t.Context(), release(1, "1.0"))
 	require.NoError(t, err)
 	again, err := a.Deploy(t.Context(), release(1, "1.0"))
@@ -52,7 +52,7 @@ func TestReleasesRunBesideEachOtherAndEnd(t *testing.T) {
 	require.FileExists(t, filepath.Join(tenant, "kept"))
 	require.NoError(t, a.Remove(t.Context(), release(2, "")))
 	for range 2 {
-		require.NoError(t, a.Forget("default", "tenant-acme"))
+		require.NoError(t, a.Forget("default", "tenant-acme", "own"))
 	}
 	require.NoDirExists(t, tenant)
 }
@@ -183,9 +183,32 @@ func TestWhatCannotRunIsInvalid(t *testing.T) {
 		_, err := a.Deploy(t.Context(), r)
 		require.True(t, providers.IsInvalid(err), "%s: %v", what, err)
 	}
-	require.True(t, providers.IsInvalid(a.Forget("default", "..")))
+	require.True(t, providers.IsInvalid(a.Forget("default", "..", "own")))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := a.Deploy(ctx, release(1, "1.0"))
 	require.Equal(t, providers.Timeout, providers.CodeOf(err))
+}
+
+// After a restore a slug may have been given free whose directory is there: it is not the next one's, whoever gets the slug.
+func TestADirectoryIsItsOwners(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := opened(t, config(t, dir))
+	tenant := filepath.Join(dir, "tenants", "default.tenant-acme")
+	require.NoError(t, a.Ensure("default", "tenant-acme", "own"))
+	require.NoError(t, a.Ensure("default", "tenant-acme", "own"))
+	require.True(t, providers.IsInvalid(a.Ensure("default", "tenant-acme", "next")))
+	require.NoError(t, a.Forget("default", "tenant-acme", "next"))
+	require.DirExists(t, tenant)
+
+	require.NoError(t, os.Remove(tenant+".owner")) // as an earlier server has left it
+	require.NoError(t, a.Ensure("default", "tenant-acme", "next"))
+	require.True(t, providers.IsInvalid(a.Ensure("default", "tenant-acme", "own")))
+	require.NoError(t, os.RemoveAll(tenant)) // and what a crash has left
+	require.NoError(t, a.Ensure("default", "tenant-acme", "own"))
+	require.NoError(t, a.Forget("default", "tenant-acme", "own"))
+	left, err := os.ReadDir(filepath.Dir(tenant))
+	require.NoError(t, err)
+	require.Empty(t, left)
 }
