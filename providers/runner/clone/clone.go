@@ -58,12 +58,12 @@ type Source struct {
 	URL   string // https, http, file, or an absolute path
 	Ref   string // branch, tag or commit; empty is the default branch
 	Depth int    // commits of history; 0 is 200, less than 0 is all
-	Clone uint64 // numbers what was asked to be fetched; one that is kept serves a use of this or a lower number. Another node may have fetched since
+	Clone uint64 // numbers what was asked to be fetched; what is kept serves a use of its own number, and one of 0. Another node may have fetched since, and a store that was restored counts again from where it was
 }
 
 // serves reports whether what was fetched for a source is good for another one.
 func (s *Source) serves(other Source) bool {
-	return s.URL == other.URL && s.Ref == other.Ref && s.Depth == other.Depth && s.Clone >= other.Clone
+	return s.URL == other.URL && s.Ref == other.Ref && s.Depth == other.Depth && (other.Clone == 0 || s.Clone == other.Clone)
 }
 
 // defaultDepth is enough to see what changes often, and a fraction of a long history.
@@ -181,7 +181,7 @@ func (c *Cloner) Fetch(ctx context.Context, name, attempt string, src Source, lo
 	return c.get(ctx, name, attempt, src, log, func(string, Source) *Checkout { return nil })
 }
 
-// Use returns the checkout that is current for the source, and fetches one where there is none, or one of a lower number.
+// Use returns the checkout that is current for the source, and fetches one where there is none, or one of another number.
 func (c *Cloner) Use(ctx context.Context, name, attempt string, src Source, log io.Writer) (*Checkout, error) {
 	return c.get(ctx, name, attempt, src, log, c.kept)
 }

@@ -225,10 +225,18 @@ func TestAClonedAgainElsewhereIsUsed(t *testing.T) {
 	commit, fetched = use(9)
 	require.Equal(t, second, commit)
 	require.True(t, fetched)
-	for _, clone := range []uint64{9, 7, 0} {
+	for _, clone := range []uint64{9, 0} {
 		commit, fetched = use(clone)
 		require.Equal(t, second, commit)
 		require.False(t, fetched)
+	}
+	// A store that was restored counts again from where it was: what another node has fetched since has a lower number than what is kept.
+	run("commit", "-qm", "since the restore", "--allow-empty")
+	since := run("rev-parse", "HEAD")
+	for _, expected := range []bool{true, false} {
+		commit, fetched = use(8)
+		require.Equal(t, since, commit)
+		require.Equal(t, expected, fetched)
 	}
 
 	run("commit", "-qm", "four", "--allow-empty")

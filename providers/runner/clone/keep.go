@@ -20,7 +20,7 @@ import (
 	"github.com/bcc94042/instar/providers"
 )
 
-// record says which checkout is current. Its source has the highest number that anything was fetched for.
+// record says which checkout is current, and what it was fetched for.
 type record struct {
 	Commit string    `json:"commit"`
 	Source Source    `json:"source"`
@@ -42,11 +42,8 @@ func current(dir string) (r record, err error) {
 
 // makeCurrent replaces the record, unless it is of a fetch that began later.
 func makeCurrent(dir string, r record) error {
-	if old, err := current(dir); err == nil {
-		if old.Began.After(r.Began) {
-			return nil
-		}
-		r.Source.Clone = max(r.Source.Clone, old.Source.Clone) // it is as new as what was fetched before it
+	if old, err := current(dir); err == nil && old.Began.After(r.Began) {
+		return nil
 	}
 	raw, err := json.Marshal(r)
 	if err != nil {
