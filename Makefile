@@ -78,6 +78,15 @@ test-tools: ## linters and generators of OpenAPI, AsyncAPI, promtool, dnsperf, a
 	cd internal/tooltest && $(GO) test -v -count=1 -timeout 15m .
 	PATH="$(dir $(NATSCLI)):$$PATH" $(GO) test -v -count=1 -timeout 15m -run TestWorkersElsewhere ./server/tasks
 
+# Integrity and files are those of the table in VENDOR.md; npm prints the hash of what it has packed.
+VENDOR := api/console/web/vendor
+vendor-web: ## take the JavaScript libraries of the console from npm anew, as api/console/web/vendor/VENDOR.md has them
+	@d=$$(mktemp -d); sed -n 's/^| \([a-z]*\.js\) | \([a-z]*\) | \([0-9.]*\) | \([^ ]*\) | [^|]* | \(sha512-[^ ]*\) |$$/\1 \2 \3 \4 \5/p' $(VENDOR)/VENDOR.md | while read -r file name version from want; do \
+	  tgz=$$(cd $$d && npm pack --silent --ignore-scripts $$name@$$version) || exit 1; \
+	  have=sha512-$$(openssl dgst -sha512 -binary $$d/$$tgz | openssl base64 -A); [ "$$have" = "$$want" ] || { echo "$$name@$$version has the integrity $$have, not $$want"; exit 1; }; \
+	  tar -xzf $$d/$$tgz -C $$d package/$$from && sed -e '/^\/\/# sourceMappingURL/d' -e 's/from"preact"/from".\/preact.js"/' $$d/package/$$from > $(VENDOR)/$$file && echo "$$file: $$name $$version" || exit 1; \
+	done; s=$$?; rm -rf $$d; exit $$s
+
 cross: ## build for macOS, and the libraries also for Windows; the first time compiles all libraries for each
 	@for at in darwin/arm64 darwin/amd64; do echo "instar for $$at"; GOOS=$${at%/*} GOARCH=$${at#*/} $(GO) build -o /dev/null ./cmd/instar || exit 1; done
 	@for os in darwin windows; do echo "libraries for $$os"; GOOS=$$os $(GO) build $(LIBRARIES) || exit 1; done
@@ -181,4 +190,4 @@ define tool
 	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
 endef
 
-.PHONY: beside modules bench-proxy simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery bench-provisioning bench-tasks help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
+.PHONY: vendor-web beside modules bench-proxy simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery bench-provisioning bench-tasks help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover

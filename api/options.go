@@ -54,6 +54,9 @@ type Options struct {
 	Open   bool        // requests without a token are of "anonymous", who may do everything
 	Hosts  []string    // names besides those of loopback, and addresses, under which an open server may be asked; nil takes all
 
+	// ReadOnlyUI lets the console look, and refuses what a browser sends to change something.
+	ReadOnlyUI bool
+
 	// RequireIfMatch names the machines whose commands are refused without If-Match, unless they begin a life.
 	RequireIfMatch []string
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/api/commands"
+	"github.com/bcc94042/instar/api/console"
 	"github.com/bcc94042/instar/api/documents"
 	"github.com/bcc94042/instar/api/entities"
 	"github.com/bcc94042/instar/api/instances"
@@ -42,6 +43,7 @@ type Server struct {
 	ops       *operations.Service
 	admin     *admin.Service
 	watches   *watch.Service
+	console   *console.Console
 	instances *instances.Service // nil offers none
 	more      []func(*rest.Router) []*rest.Route
 	documents atomic.Pointer[documents.Set] // of the routes that are served
@@ -82,7 +84,7 @@ func (s *Server) open(o *Options) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if s.rest, err = rest.New(rest.Options{
-		Tokens: o.Tokens, Users: o.Users, Open: o.Open, Hosts: o.Hosts, Connections: o.Limits.Connections, Watches: o.Limits.Watches, Waits: o.Limits.Waits, Questions: o.Limits.Questions,
+		Tokens: o.Tokens, Users: o.Users, Open: o.Open, ReadOnly: o.ReadOnlyUI, Hosts: o.Hosts, Connections: o.Limits.Connections, Watches: o.Limits.Watches, Waits: o.Limits.Waits, Questions: o.Limits.Questions,
 		Rate: limits.Pace{PerSecond: o.Limits.Rate, Burst: o.Limits.Burst}, Timeouts: o.Timeouts, TurnWithin: o.AnswerWithin, NC: o.NC, Version: o.Version.Version, Registry: o.Registry, Tracer: o.Tracer, Log: o.Log,
 	}); err != nil {
 		return err
@@ -91,6 +93,7 @@ func (s *Server) open(o *Options) (err error) {
 		return err
 	}
 	s.watches = watch.New(s.rest, s.store)
+	s.console = console.New(s.rest, o.Version.Version, o.ReadOnlyUI)
 	if s.sender, err = commands.New(ctx, s.rest, s.store, commands.Options{
 		Commands: o.Commands, AnswerWithin: o.AnswerWithin, Admit: o.Admit, Pending: o.Limits.Commands, AtOnce: o.Limits.CommandsAtOnce, Entities: o.Limits.Entities,
 	}); err != nil {
@@ -197,7 +200,7 @@ func (s *Server) commonRoutes(r *rest.Router) []*rest.Route {
 	for _, more := range s.more {
 		routes = append(routes, more(r)...)
 	}
-	return slices.Concat(routes, s.graphRoutes(r), s.ops.Routes(r), s.admin.Routes(r))
+	return slices.Concat(routes, s.graphRoutes(r), s.console.Routes(r), s.ops.Routes(r), s.admin.Routes(r))
 }
 
 // Handler serves everything: the operations, the documents and the answers to what is not there.

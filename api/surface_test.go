@@ -18,7 +18,7 @@ import (
 )
 
 // files are what is served and is no operation.
-var files = []string{"GET /", "GET /docs", "GET /docs/", "GET /docs/docs.css", "GET /docs/docs.js", "GET /docs/machines.json"}
+var files = []string{"GET /", "GET /docs", "GET /docs/", "GET /docs/docs.css", "GET /docs/docs.js", "GET /docs/machines.json", "GET /ui", "GET /ui/{path...}"}
 
 // What is served is what the documents have, over HTTP and NATS, and what they have is served (OWASP API9). No other site may read
 // any of it, and every answer has the headers that a browser needs to be careful (API8).

@@ -23,6 +23,7 @@ func (a *app) banner() {
 	}
 	fmt.Fprintf(a.opts.Out, `
 Instar is running.
+  Console        %s/ui/
   API and docs   %s/docs
   NATS           %s
   Data           %s   (durability %s)
@@ -30,7 +31,7 @@ Instar is running.
 Try, in another terminal and the same directory:
 %s
 Stop with Ctrl-C: the services go on running, and everything is found again at the next start.
-`, a.url, a.natsURL(), a.cfg.Data, profile, lines, cmp.Or(commands, fmt.Sprintf("  %s machine ls\n", os.Args[0])))
+`, a.url, a.url, a.natsURL(), a.cfg.Data, profile, lines, cmp.Or(commands, fmt.Sprintf("  %s machine ls\n", os.Args[0])))
 }
 
 // profile is what an acknowledged write survives. Of a server that is not ours only its operator can tell.

@@ -3,9 +3,10 @@ package auth
 
 // Tokens come from the configuration as hashes with a role and a namespace; NewKeyring checks them. For each request
 // package rest calls Keyring.Identify, which looks up the hash of the bearer token, and May for the role of the route.
-// Handlers then ask the Identity which namespace a request means (Resolve) and which keys its token may see (Sees).
+// A browser has a session instead (session.go). Handlers then ask the Identity which namespace a request means (Resolve) and which keys its token may see (Sees).
 
 import (
+	"crypto/cipher"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -29,6 +30,7 @@ type Identity struct {
 	Name      string
 	role      Role
 	Namespace string
+	Session   bool // it came with the cookie of a session, not with the token itself
 }
 
 // Anonymous is who asks an open server without a token.
@@ -38,6 +40,7 @@ var Anonymous = Identity{Name: "anonymous", role: Admin, Namespace: AnyNamespace
 type Keyring struct {
 	open bool
 	ids  map[[sha256.Size]byte]Identity
+	seal cipher.AEAD // of sessions
 }
 
 // NewKeyring fails for an invalid token: one without a printable name, a hash, a role or a namespace.
@@ -48,15 +51,20 @@ func NewKeyring(tokens []Token, open bool) (*Keyring, error) {
 		if err != nil {
 			return nil, err
 		}
-		k.ids[sum] = Identity{t.Name, t.Role, t.Namespace}
+		k.ids[sum] = Identity{Name: t.Name, role: t.Role, Namespace: t.Namespace}
 	}
-	return k, nil
+	var err error
+	k.seal, err = k.sealer()
+	return k, err
 }
 
-// Identify finds the bearer of the token of a request. Without a token it is [Anonymous] if the server is open.
+// Identify finds the bearer of the token of a request, or who has the session of its cookie. Without either it is [Anonymous] if the server is open.
 func (k *Keyring) Identify(r *http.Request) (Identity, *problem.Problem) {
 	header := r.Header["Authorization"]
 	if len(header) == 0 {
+		if id, _, ok := k.Session(r); ok {
+			return id, nil
+		}
 		if k.open {
 			return Anonymous, nil
 		}

@@ -22,6 +22,7 @@ var tagDocs = []*huma.Tag{
 	{Name: "operations", Description: "Accepted commands and batches of commands."},
 	{Name: "outbox", Description: "Outboxes in databases that this server relays."},
 	{Name: "machines", Description: "Tables of machines, and entity counts."},
+	{Name: "session", Description: "Sessions of browsers, which stand for a token."},
 	{Name: "dead letters", Description: "Messages that could not be processed."},
 	{Name: "nodes", Description: "Processes that share the work."},
 	{Name: "server", Description: "Health and metrics of the process."},

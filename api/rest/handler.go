@@ -179,7 +179,7 @@ func cleanPath(path string) bool {
 	}
 	parts := strings.Split(path[1:], "/")
 	for i, part := range parts {
-		if part == "" && (i < len(parts)-1 || i > 0) || part == "." || part == ".." {
+		if part == "" && (i < len(parts)-1 || i > 0) && path != "/ui/" || part == "." || part == ".." {
 			return false
 		}
 	}
@@ -198,7 +198,7 @@ func saneID(id string) bool {
 // unmatched answers what no operation took: the path does not exist, or not for this method.
 func (rt *Router) unmatched(w http.ResponseWriter, r *http.Request) {
 	var allow []string
-	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut} {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
 		probe := r.Clone(r.Context())
 		probe.Method = method
 		if _, pattern := rt.mux.Handler(probe); pattern != "/" {

@@ -27,6 +27,7 @@ type Route struct {
 	Op    huma.Operation
 	Role  auth.Role
 	Open  bool // needs no role
+	Page  bool // of the console: whatever the query says is for the page
 	Serve func(*Request) error
 
 	Machine, Command string // the command that it sends, if it does
@@ -106,6 +107,14 @@ func (s *Server) handle(rt *Route, ctx huma.Context) {
 	}
 }
 
+// FromHere refuses (403) what the page of another site has a browser send to change something; a browser sends its cookies and its place in the network with it.
+func (s *Server) FromHere(r *http.Request) *problem.Problem {
+	if s.origin.Check(r) == nil {
+		return nil
+	}
+	return problem.New(problem.CodeForbidden, "a page of another site may not send commands without a token")
+}
+
 func (q *Request) run() error {
 	if !q.Rt.Open {
 		who, p := q.server.Keys.Identify(q.R)
@@ -115,8 +124,11 @@ func (q *Request) run() error {
 		if p := who.May(q.Rt.Role); p != nil {
 			return p
 		}
-		if err := q.server.origin.Check(q.R); err != nil && who == auth.Anonymous {
-			return problem.New(problem.CodeForbidden, "a page of another site may not send commands without a token")
+		if p := q.server.FromHere(q.R); p != nil && (who == auth.Anonymous || who.Session) {
+			return p
+		}
+		if q.server.o.ReadOnly && q.Rt.Op.Method != http.MethodGet && (who.Session || q.R.Header["Sec-Fetch-Site"] != nil) {
+			return problem.New(problem.CodeForbidden, "the console of this server is read-only (ui.readonly): use the command line, or the API with a token")
 		}
 		q.Who = who
 		if p := q.server.CheckRate(q.Client()); p != nil {
@@ -137,7 +149,7 @@ func (q *Request) parse() *problem.Problem {
 			wrong = append(wrong, schema.Detail{Location: "path." + name, Message: problem.LabelRule})
 		}
 	}
-	if raw := q.R.URL.RawQuery; raw != "" {
+	if raw := q.R.URL.RawQuery; raw != "" && !q.Rt.Page {
 		values, err := url.ParseQuery(raw)
 		if err != nil {
 			return problem.New(problem.CodeMalformed, "the query of the address cannot be read")

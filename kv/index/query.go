@@ -21,6 +21,9 @@ type Query struct {
 
 	UpdatedAfter, UpdatedBefore time.Time // both exclusive
 	CreatedAfter, CreatedBefore time.Time // both exclusive
+	SinceBefore                 time.Time // in their state since before then
+
+	IDPrefix string // of the key's last token
 
 	Problems bool   // only items with a Problem
 	After    string // only keys after this one
@@ -166,6 +169,8 @@ type matcher struct {
 	parent   string
 	problems map[string]string // nil: any
 	bounds   [4]int64          // updated after, before, created after, before; 0: none
+	since    int64             // before; 0: none
+	prefix   string            // of the last token
 }
 
 // selection is a selector resolved to labels.
@@ -175,7 +180,7 @@ type selection struct {
 }
 
 func (t *table) matcher(q *Query) matcher {
-	m := matcher{bounds: [4]int64{nanos(q.UpdatedAfter), nanos(q.UpdatedBefore), nanos(q.CreatedAfter), nanos(q.CreatedBefore)}}
+	m := matcher{bounds: [4]int64{nanos(q.UpdatedAfter), nanos(q.UpdatedBefore), nanos(q.CreatedAfter), nanos(q.CreatedBefore)}, since: nanos(q.SinceBefore), prefix: q.IDPrefix}
 	if q.Namespace == "" {
 		m.parent = q.Parent
 	}
@@ -241,8 +246,11 @@ func (m *matcher) match(r *row) bool {
 	if m.problems != nil && m.problems[r.key] == "" {
 		return false
 	}
+	if m.prefix != "" && !strings.HasPrefix(r.key[strings.LastIndexByte(r.key, '.')+1:], m.prefix) {
+		return false
+	}
 	b := &m.bounds
-	return between(r.updated, b[0], b[1]) && between(r.created, b[2], b[3])
+	return between(r.since, 0, m.since) && between(r.updated, b[0], b[1]) && between(r.created, b[2], b[3])
 }
 
 func between(at, after, before int64) bool {

@@ -31,6 +31,7 @@ type Config struct {
 	Durability   string    `koanf:"durability"`
 	Store        Store     `koanf:"store"`
 	HTTP         HTTP      `koanf:"http"`
+	UI           UI        `koanf:"ui"`
 	Node         string    `koanf:"node"`
 	Cluster      Cluster   `koanf:"cluster"`
 	NATS         NATS      `koanf:"nats"`
@@ -89,6 +90,11 @@ type HTTP struct {
 	BodyTimeout   time.Duration `koanf:"bodyTimeout"`   // until the rest of it is
 	WriteTimeout  time.Duration `koanf:"writeTimeout"`  // until the client has taken up to 64 KiB of an answer
 	IdleTimeout   time.Duration `koanf:"idleTimeout"`   // between two requests of a connection
+}
+
+// UI is the console.
+type UI struct {
+	ReadOnly bool `koanf:"readonly"` // it shows, and what it would change is refused
 }
 
 // RequiringIfMatch are the names, or plurals, of the machines in RequireIfMatch.

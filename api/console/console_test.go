@@ -1,0 +1,242 @@
+package console_test
+
+import (
+	"compress/gzip"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/console"
+	"github.com/bcc94042/instar/api/rest"
+)
+
+var tokens = []auth.Token{
+	{Name: "reader", Hash: auth.HashToken("read-token"), Role: auth.Read, Namespace: "*"},
+	{Name: "boss", Hash: auth.HashToken("admin-token"), Role: auth.Admin, Namespace: "acme"},
+}
+
+// door is a server with the console and two operations: one that reads, one that changes something.
+type door struct {
+	t   *testing.T
+	web *httptest.Server
+}
+
+func setup(t *testing.T, readOnly bool, tokens ...auth.Token) *door {
+	t.Helper()
+	t.Parallel()
+	return open(t, readOnly, tokens...)
+}
+
+func open(t *testing.T, readOnly bool, tokens ...auth.Token) *door {
+	t.Helper()
+	s, err := rest.New(rest.Options{
+		Tokens: tokens, Open: len(tokens) == 0, ReadOnly: readOnly, Registry: prometheus.NewRegistry(), Tracer: noop.NewTracerProvider().Tracer(""), Log: slog.New(slog.DiscardHandler), TurnWithin: time.Minute,
+	})
+	require.NoError(t, err)
+	r := s.NewRouter()
+	actor := func(q *rest.Request) error { return q.JSON(http.StatusOK, q.Who.Name) }
+	for _, rt := range append(console.New(s, "v1 <b>", readOnly).Routes(r),
+		&rest.Route{Role: auth.Read, Serve: actor, Op: huma.Operation{Method: http.MethodGet, Path: "/v1/look"}},
+		&rest.Route{Role: auth.Operate, Serve: actor, Op: huma.Operation{Method: http.MethodPost, Path: "/v1/change"}},
+	) {
+		require.NoError(t, r.Register(rt))
+	}
+	s.Use(r)
+	d := &door{t, httptest.NewServer(s.Handler())}
+	t.Cleanup(d.web.Close)
+	return d
+}
+
+// ask sends a request with header lines "Name: value".
+func (d *door) ask(method, path, body string, lines ...string) (*http.Response, string) {
+	d.t.Helper()
+	req, err := http.NewRequestWithContext(d.t.Context(), method, d.web.URL+path, strings.NewReader(body))
+	require.NoError(d.t, err)
+	req.Header.Set("Accept-Encoding", "identity")
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, ": ")
+		req.Header.Set(name, value)
+	}
+	res, err := d.web.Client().Transport.RoundTrip(req) // redirects are answers
+	require.NoError(d.t, err)
+	defer res.Body.Close()
+	raw, err := io.ReadAll(res.Body)
+	require.NoError(d.t, err)
+	return res, string(raw)
+}
+
+// signIn is the cookie of a session.
+func (d *door) signIn(token string) *http.Cookie {
+	d.t.Helper()
+	res, body := d.ask(http.MethodPost, "/v1/session", fmt.Sprintf(`{"token":%q}`, token), "Sec-Fetch-Site: same-origin")
+	require.Equal(d.t, 200, res.StatusCode, body)
+	require.Len(d.t, res.Cookies(), 1)
+	return res.Cookies()[0]
+}
+
+func TestThePage(t *testing.T) {
+	d := setup(t, false, tokens...)
+	for _, path := range []string{"/ui/", "/ui/machines/service?state=READY&nobody=knows", "/ui/entities/service/hello", "/ui/no/such/page"} {
+		res, page := d.ask(http.MethodGet, path, "")
+		require.Equal(t, 200, res.StatusCode, path)
+		require.Equal(t, console.Policy, res.Header.Get("Content-Security-Policy"))
+		require.Equal(t, "no-cache", res.Header.Get("Cache-Control"))
+		require.Contains(t, page, `<div id="app">`)
+		require.Contains(t, page, "v1 &lt;b&gt;")
+		require.NotContains(t, page, "{{")
+	}
+	res, _ := d.ask(http.MethodGet, "/ui", "")
+	require.Equal(t, "/ui/", res.Header.Get("Location"))
+	first, page := d.ask(http.MethodGet, "/ui/", "")
+	again, _ := d.ask(http.MethodGet, "/ui/", "", "If-None-Match: "+first.Header.Get("ETag"))
+	require.Equal(t, 304, again.StatusCode)
+
+	files := regexp.MustCompile(`(?:src|href)="([^"]+)"`).FindAllStringSubmatch(page, -1)
+	require.Greater(t, len(files), 10)
+	for _, f := range files {
+		require.Regexp(t, `^/ui/assets/[0-9a-f]{16}/`, f[1], "a request leaves the origin")
+		res, _ := d.ask(http.MethodGet, f[1], "")
+		require.Equal(t, 200, res.StatusCode, f[1])
+		require.Equal(t, "public, max-age=31536000, immutable", res.Header.Get("Cache-Control"))
+	}
+	for _, path := range []string{"/ui/assets/0000000000000000/app/main.js", "/ui/assets/x", regexp.MustCompile(`/app/.*`).ReplaceAllString(files[1][1], "/vendor/VENDOR.md")} {
+		res, _ := d.ask(http.MethodGet, path, "")
+		require.Equal(t, 404, res.StatusCode, path)
+		require.NotContains(t, res.Header.Get("Cache-Control"), "immutable", path)
+	}
+}
+
+// Nothing that the page loads names another origin, runs text as a program, or makes markup of text; all of it together is small.
+func TestWhatThePageLoads(t *testing.T) {
+	d := setup(t, false)
+	small := 0
+	all := console.Files(t)
+	for name, text := range all {
+		if !strings.HasSuffix(name, ".js") && !strings.HasSuffix(name, ".css") && !strings.HasSuffix(name, ".html") && !strings.HasSuffix(name, ".svg") {
+			continue
+		}
+		_, page := d.ask(http.MethodGet, "/ui/", "")
+		base := regexp.MustCompile(`/ui/assets/[0-9a-f]{16}`).FindString(page)
+		if name != "index.html" {
+			res, body := d.ask(http.MethodGet, base+"/"+name, "", "Accept-Encoding: gzip")
+			require.Equal(t, "gzip", res.Header.Get("Content-Encoding"), name)
+			small += len(body)
+			z, err := gzip.NewReader(strings.NewReader(body))
+			require.NoError(t, err)
+			whole, err := io.ReadAll(z)
+			require.NoError(t, err)
+			require.Equal(t, text, string(whole), name)
+		}
+		if strings.HasPrefix(name, "vendor/") {
+			continue
+		}
+		for _, wrong := range []string{"dangerouslySetInnerHTML", "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", " style=\""} {
+			require.NotContains(t, text, wrong, name)
+		}
+		for _, url := range regexp.MustCompile(`https?://[a-z0-9.-]+\.[a-z]{2,}`).FindAllString(text, -1) {
+			require.Equal(t, "http://www.w3.org", url, "%s names another origin", name)
+		}
+		if strings.HasSuffix(name, ".js") {
+			require.LessOrEqual(t, strings.Count(text, "\n"), 400, name)
+		}
+	}
+	require.Less(t, small, 120<<10, "bytes, compressed")
+}
+
+func TestSessions(t *testing.T) {
+	d := setup(t, false, tokens...)
+	res, body := d.ask(http.MethodGet, "/v1/session", "")
+	require.Equal(t, 200, res.StatusCode)
+	require.JSONEq(t, `{"open":false,"signedIn":false}`, body)
+
+	cookie := d.signIn("admin-token")
+	require.True(t, cookie.HttpOnly)
+	require.Equal(t, http.SameSiteStrictMode, cookie.SameSite)
+	require.Equal(t, int(auth.SessionFor.Seconds()), cookie.MaxAge)
+	require.NotContains(t, cookie.Value, "admin-token")
+	with := "Cookie: " + cookie.Name + "=" + cookie.Value
+	_, body = d.ask(http.MethodGet, "/v1/session", "", with)
+	require.Contains(t, body, `"signedIn":true,"name":"boss","role":"admin","namespace":"acme","until":`)
+	res, body = d.ask(http.MethodPost, "/v1/change", "", with, "Sec-Fetch-Site: same-origin")
+	require.Equal(t, 200, res.StatusCode, body)
+	require.Equal(t, "\"boss\"\n", body)
+
+	for _, from := range []string{"Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: same-site", "Origin: https://evil.example"} {
+		res, _ = d.ask(http.MethodPost, "/v1/change", "", with, from)
+		require.Equal(t, 403, res.StatusCode, from)
+		res, _ = d.ask(http.MethodPost, "/v1/session", `{"token":"admin-token"}`, from)
+		require.Equal(t, 403, res.StatusCode, from)
+		res, _ = d.ask(http.MethodDelete, "/v1/session", "", with, from)
+		require.Equal(t, 403, res.StatusCode, from)
+		require.Empty(t, res.Cookies())
+		res, _ = d.ask(http.MethodPost, "/v1/change", "", "Authorization: Bearer admin-token", from)
+		require.Equal(t, 200, res.StatusCode, "no browser sends a token by itself")
+	}
+
+	reader := d.signIn("read-token")
+	res, _ = d.ask(http.MethodPost, "/v1/change", "", "Cookie: "+reader.Name+"="+reader.Value)
+	require.Equal(t, 403, res.StatusCode, "a session may do what its token may")
+
+	for _, value := range []string{"", "x", cookie.Value[:len(cookie.Value)-2] + "AA", cookie.Value[4:]} {
+		res, _ = d.ask(http.MethodGet, "/v1/look", "", "Cookie: "+cookie.Name+"="+value)
+		require.Equal(t, 401, res.StatusCode, value)
+	}
+	res, _ = d.ask(http.MethodPost, "/v1/session", `{"token":"wrong"}`)
+	require.Equal(t, 401, res.StatusCode)
+	require.Empty(t, res.Cookies())
+	res, _ = d.ask(http.MethodDelete, "/v1/session", "", with, "Sec-Fetch-Site: same-origin")
+	require.Equal(t, 200, res.StatusCode)
+	require.Negative(t, res.Cookies()[0].MaxAge)
+
+	other := open(t, false, tokens[:1]...)
+	res, _ = other.ask(http.MethodGet, "/v1/look", "", "Cookie: "+reader.Name+"="+reader.Value)
+	require.Equal(t, 401, res.StatusCode, "the tokens have changed")
+}
+
+func TestSessionsEnd(t *testing.T) {
+	t.Parallel()
+	keys, err := auth.NewKeyring(tokens, false)
+	require.NoError(t, err)
+	for until, good := range map[time.Time]bool{time.Now().Add(time.Minute): true, time.Now().Add(-time.Second): false} {
+		_, value := keys.Seal("read-token", until)
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.AddCookie(&http.Cookie{Name: auth.SessionCookie, Value: value})
+		_, _, ok := keys.Session(r)
+		require.Equal(t, good, ok)
+	}
+}
+
+func TestReadOnly(t *testing.T) {
+	d := setup(t, true, tokens...)
+	cookie := d.signIn("admin-token")
+	with := "Cookie: " + cookie.Name + "=" + cookie.Value
+	_, body := d.ask(http.MethodGet, "/v1/session", "", with)
+	require.Contains(t, body, `"readOnly":true`)
+	res, _ := d.ask(http.MethodGet, "/v1/look", "", with)
+	require.Equal(t, 200, res.StatusCode)
+	res, body = d.ask(http.MethodPost, "/v1/change", "", with, "Sec-Fetch-Site: same-origin")
+	require.Equal(t, 403, res.StatusCode)
+	require.Contains(t, body, "ui.readonly")
+	res, _ = d.ask(http.MethodPost, "/v1/change", "", "Authorization: Bearer admin-token")
+	require.Equal(t, 200, res.StatusCode, "programs with a token are not concerned")
+}
+
+func TestReadOnlyWithoutTokens(t *testing.T) {
+	d := setup(t, true)
+	res, _ := d.ask(http.MethodPost, "/v1/change", "", "Sec-Fetch-Site: same-origin")
+	require.Equal(t, 403, res.StatusCode)
+	res, _ = d.ask(http.MethodPost, "/v1/change", "")
+	require.Equal(t, 200, res.StatusCode, "the command line is no browser")
+}

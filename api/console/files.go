@@ -1,0 +1,138 @@
+package console
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"html"
+	"io/fs"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/bcc94042/instar/api/problem"
+	"github.com/bcc94042/instar/api/rest"
+	"github.com/bcc94042/instar/machines"
+)
+
+// Policy lets the page use what is of its own origin, and nothing else.
+const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; worker-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+
+// assets is where the files are; behind it comes the hash of all of them.
+const assets = "/ui/assets/"
+
+// site are the files of the page, by their paths below the address of the assets.
+type site struct {
+	hash  string // of all files
+	index file   // the page
+	files map[string]file
+}
+
+// file is one file, as it is and compressed.
+type file struct {
+	contentType  string
+	plain, small []byte
+	etag         string
+}
+
+var contentTypes = map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".html": "text/html; charset=utf-8"}
+
+// load reads and compresses all files. Files whose kind no browser asks for, as those of documentation, are left out.
+func load(from fs.FS, version string) (*site, error) {
+	s := &site{files: map[string]file{}}
+	sum := sha256.New()
+	var page []byte
+	err := fs.WalkDir(from, ".", func(name string, d fs.DirEntry, err error) error {
+		typ := contentTypes[path.Ext(name)]
+		if err != nil || d.IsDir() || typ == "" {
+			return err
+		}
+		text, err := fs.ReadFile(from, name)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(sum, "%s %d\n", name, len(text))
+		sum.Write(text)
+		if name == "index.html" {
+			page = text
+			return nil
+		}
+		s.files[name], err = newFile(typ, text)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("console: cannot read the page: %w", err)
+	}
+	if page == nil {
+		return nil, errors.New("console: there is no index.html")
+	}
+	s.hash = hex.EncodeToString(sum.Sum(nil)[:8])
+	s.index, err = newFile(contentTypes[".html"], s.fill(page, version))
+	return s, err
+}
+
+// fill puts into the page where its files are, and has the browser ask for the modules that every page needs all at once.
+func (s *site) fill(page []byte, version string) []byte {
+	var modules []string
+	for name := range s.files {
+		if path.Ext(name) == ".js" && name != "app/worker.js" && !strings.HasPrefix(name, "pages/") {
+			modules = append(modules, `<link rel="modulepreload" href="`+assets+s.hash+"/"+name+`">`)
+		}
+	}
+	slices.Sort(modules)
+	return []byte(strings.NewReplacer("{{assets}}", assets+s.hash, "{{modules}}", strings.Join(modules, "\n"), "{{version}}", html.EscapeString(version)).Replace(string(page)))
+}
+
+func newFile(contentType string, text []byte) (file, error) {
+	var small bytes.Buffer
+	z, err := gzip.NewWriterLevel(&small, gzip.BestCompression)
+	if err != nil {
+		return file{}, err
+	}
+	if _, err = z.Write(text); err == nil {
+		err = z.Close()
+	}
+	sum := sha256.Sum256(text)
+	return file{contentType, text, small.Bytes(), `"` + hex.EncodeToString(sum[:8]) + `"`}, err
+}
+
+// serve answers what is asked for below /ui/.
+func (c *Console) serve(q *rest.Request) error {
+	s, err := c.site()
+	if err != nil {
+		return err
+	}
+	asked := q.PathValue("path")
+	h := q.W.Header()
+	h.Set("Content-Security-Policy", Policy)
+	name, isAsset := strings.CutPrefix(asked, "assets/")
+	if !isAsset {
+		return answer(q, s.index)
+	}
+	hash, name, _ := strings.Cut(name, "/")
+	f, known := s.files[name]
+	if !known || hash != s.hash { // of another version of the program: the page is to be loaded again
+		return problem.New(machines.CodeNotFound, "this version of the console has no such file")
+	}
+	h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	return answer(q, f)
+}
+
+func answer(q *rest.Request, f file) error {
+	h := q.W.Header()
+	h.Set("Vary", "Accept-Encoding")
+	h.Set("ETag", f.etag)
+	if list, all, ok := rest.EntityTags(q.R.Header["If-None-Match"]); ok && (all || slices.ContainsFunc(list, func(t rest.EntityTag) bool { return `"`+t.Value+`"` == f.etag })) {
+		q.W.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	if strings.Contains(q.R.Header.Get("Accept-Encoding"), "gzip") {
+		h.Set("Content-Encoding", "gzip")
+		return q.Text(f.contentType, f.small)
+	}
+	return q.Text(f.contentType, f.plain)
+}

@@ -1,0 +1,141 @@
+// The API, as any client has it. get(path, query) and send(method, path, {body, headers, query}) answer {data, etag, status, headers} or throw a Problem
+// (RFC 9457). Machines are loaded once (machines()), and their paths made here (collection, entityPath). session says who asks.
+import { store } from './store.js';
+
+/** Problem is an answer that is an error: status, code, title, detail, errors, currentState, allowedCommands, requestId as the API has them. */
+export class Problem extends Error {
+  constructor(status, body) {
+    super(body.detail || body.title || 'HTTP ' + status);
+    Object.assign(this, body, { status });
+  }
+}
+
+/** session is {open, signedIn, name, role, namespace, readOnly, until}; undefined until it is known. */
+export const session = store(undefined);
+
+const rank = { read: 1, operate: 2, admin: 3 };
+
+/** may reports whether who looks may do what needs a role: 'read', 'operate', 'admin'. What is read-only shows no actions. */
+export function may(role, s = session.get()) {
+  if (!s || (s.readOnly && role !== 'read')) return false;
+  return (rank[s.role] || 0) >= rank[role];
+}
+
+export async function loadSession() {
+  const { data } = await get('/v1/session');
+  session.set(data);
+  return data;
+}
+
+export async function signIn(token) {
+  const { data } = await send('POST', '/v1/session', { body: { token } });
+  forget();
+  session.set(data);
+}
+
+export async function signOut() {
+  const { data } = await send('DELETE', '/v1/session');
+  forget();
+  session.set(data);
+}
+
+function withQuery(path, query) {
+  const params = new URLSearchParams();
+  for (const [name, value] of Object.entries(query || {})) {
+    for (const v of Array.isArray(value) ? value : [value]) if (v !== undefined && v !== null && v !== '') params.append(name, v);
+  }
+  const text = params.toString();
+  return text ? path + (path.includes('?') ? '&' : '?') + text : path;
+}
+
+/** get reads. */
+export const get = (path, query, signal) => send('GET', path, { query, signal });
+
+/** send sends a request of any method; a body is sent as JSON. */
+export async function send(method, path, { body, headers = {}, query, signal } = {}) {
+  const init = { method, headers: { Accept: 'application/json', ...headers }, credentials: 'same-origin', signal };
+  if (body !== undefined) {
+    init.body = JSON.stringify(body);
+    init.headers['Content-Type'] = 'application/json';
+  }
+  let res;
+  try {
+    res = await fetch(withQuery(path, query), init);
+  } catch (e) {
+    if (e.name === 'AbortError') throw e;
+    throw new Problem(0, { code: 'unreachable', title: 'The server does not answer', detail: 'The server cannot be reached. It is asked again.' });
+  }
+  const text = await res.text();
+  let data = text;
+  if ((res.headers.get('Content-Type') || '').includes('json')) {
+    try { data = JSON.parse(text); } catch { data = undefined; }
+  }
+  if (res.ok) return { data, etag: res.headers.get('ETag'), status: res.status, headers: res.headers };
+  if (res.status === 401 && path !== '/v1/session') session.set((s) => ({ ...s, signedIn: false, role: undefined }));
+  throw new Problem(res.status, typeof data === 'object' && data ? data : { detail: String(text).slice(0, 400) });
+}
+
+/** newKey is a fresh Idempotency-Key: a command that is sent twice under it is applied once. */
+export const newKey = () => 'ui-' + crypto.getRandomValues(new Uint32Array(4)).reduce((t, n) => t + n.toString(36), '');
+
+let cached; // of all machines
+const schemas = new Map();
+
+/** forget drops what was cached, as when somebody else signs in, or there is another machine. */
+export function forget() {
+  cached = undefined;
+  schemas.clear();
+}
+
+/** machines are the tables of all machines. */
+export function machines() {
+  cached ??= get('/v1/machines').then(({ data }) => data.items, (e) => { cached = undefined; throw e; });
+  return cached;
+}
+
+/** machine is one of them; it throws a Problem 404 for one that is not there. */
+export async function machine(name) {
+  const m = (await machines()).find((m) => m.name === name || m.plural === name);
+  if (!m) throw new Problem(404, { code: 'not-found', detail: `This server has no machine "${name}".` });
+  return m;
+}
+
+/** commandSchema is how a command of a machine is sent: {command, path, role, schema, schemas}; schema is absent for one without a body. */
+export function commandSchema(m, command) {
+  const name = m + '/' + command;
+  if (!schemas.has(name)) {
+    schemas.set(name, get(`/v1/machines/${enc(m)}/commands/${enc(command)}`).then(({ data }) => data, (e) => { schemas.delete(name); throw e; }));
+  }
+  return schemas.get(name);
+}
+
+const enc = encodeURIComponent;
+
+/** collection is the path of the list of all entities of a machine, whatever their parents. */
+export const collection = (m) => '/v1/' + m.plural;
+
+/** entityPath is the path of an entity in the API, without its namespace, which goes into the query. parents are the plurals of parents by their names. */
+export async function entityPath(m, e) {
+  if (!m.parent) return `/v1/${m.plural}/${enc(e.id)}`;
+  const parent = (await machines()).find((p) => p.name === m.parent);
+  return `/v1/${parent ? parent.plural : m.parent + 's'}/${enc(e.parent)}/${m.plural}/${enc(e.id)}`;
+}
+
+/** entityURL is the page of an entity. */
+export function entityURL(m, e, query) {
+  const name = typeof m === 'string' ? m : m.name;
+  const ns = e.namespace && e.namespace !== 'default' ? { namespace: e.namespace } : {};
+  return withQuery(`/ui/entities/${enc(name)}/${e.parent ? enc(e.parent) + '/' : ''}${enc(e.id)}`, { ...ns, ...query });
+}
+
+/** machineURL is the page of a machine. */
+export const machineURL = (m, query) => withQuery('/ui/machines/' + enc(typeof m === 'string' ? m : m.name), query);
+
+/** keyOf is the name of an entity within its machine, as watches and batches have it. */
+export const keyOf = (e) => [e.namespace, e.parent, e.id].filter(Boolean).join('.');
+
+/** ofKey is what a key names. */
+export function ofKey(key) {
+  const parts = key.split('.');
+  return { namespace: parts[0], parent: parts.length > 2 ? parts[1] : undefined, id: parts[parts.length - 1] };
+}

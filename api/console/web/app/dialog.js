@@ -1,0 +1,50 @@
+// Dialogs: Dialog({title, onClose, children, wide}) is one, in front of the page, closed by Escape. ask({title, text, name, action, tone}) asks before something that
+// cannot be undone and answers true or false; with name, the name of the thing has to be typed.
+import { html, classes, render, useEffect, useRef, useState } from './base.js';
+import { Icon } from './icons.js';
+
+export function Dialog({ title, onClose, children, wide }) {
+  const ref = useRef();
+  const before = useRef(document.activeElement);
+  useEffect(() => {
+    const d = ref.current;
+    d.showModal();
+    return () => { if (d.open) d.close(); before.current?.focus?.(); };
+  }, []);
+  return html`<dialog ref=${ref} class=${classes('dialog', wide && 'dialog-wide')} aria-label=${title} onCancel=${(e) => { e.preventDefault(); onClose(); }}
+    onMouseDown=${(e) => e.target === ref.current && onClose()}>
+    <div class="dialog-body">
+      <header class="dialog-head"><h2>${title}</h2><button type="button" class="button button-quiet" aria-label="Close" onClick=${onClose}><${Icon} name="close" /></button></header>
+      ${children}
+    </div>
+  </dialog>`;
+}
+
+/** open shows a component, which gets close(answer), and answers what it closes with. */
+export function open(component, props = {}) {
+  return new Promise((resolve) => {
+    const at = document.createElement('div');
+    document.body.append(at);
+    const close = (answer) => {
+      render(null, at);
+      at.remove();
+      resolve(answer);
+    };
+    render(html`<${component} ...${props} close=${close} />`, at);
+  });
+}
+
+export const ask = (question) => open(Ask, question);
+
+function Ask({ title, text, name, action = 'Go on', tone = 'danger', close }) {
+  const [typed, set] = useState('');
+  const ready = !name || typed === name;
+  return html`<${Dialog} title=${title} onClose=${() => close(false)}>
+    <form onSubmit=${(e) => { e.preventDefault(); if (ready) close(true); }}>
+      <p>${text}</p>
+      ${name && html`<label class="field"><span>Type <b class="mono">${name}</b> to confirm</span><input class="input mono" autocomplete="off" autofocus value=${typed} onInput=${(e) => set(e.target.value)} /></label>`}
+      <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close(false)}>Cancel</button>
+        <button type="submit" class=${'button button-' + tone} disabled=${!ready}>${action}</button></footer>
+    </form>
+  </${Dialog}>`;
+}

@@ -1,0 +1,129 @@
+// Forms that are made from JSON schemas. Form({schema, schemas, value, onChange, errors}) shows fields for a value of the schema; schemas has what $refs name. errors
+// are those of a problem ({location: 'body.spec.image', message}) and are shown at their fields. blank(schema, schemas) is a value to begin with.
+import { html, useRef, useState } from './base.js';
+import { Icon } from './icons.js';
+
+/** resolve follows a $ref. */
+export function resolve(schema, schemas) {
+  for (let i = 0; schema?.$ref && i < 10; i++) schema = { ...schemas?.[schema.$ref.split('/').pop()] };
+  return schema || {};
+}
+
+const typeOf = (s) => (Array.isArray(s.type) ? s.type.find((t) => t !== 'null') : s.type) || (s.properties ? 'object' : undefined);
+
+/** blank is what a form begins with: defaults, and objects that are required. */
+export function blank(schema, schemas, deep = 0) {
+  const s = resolve(schema, schemas);
+  if (s.default !== undefined) return s.default;
+  if (typeOf(s) !== 'object' || deep > 6) return undefined;
+  const v = {};
+  for (const name of s.required || []) {
+    const inner = blank(s.properties?.[name], schemas, deep + 1);
+    if (inner !== undefined) v[name] = inner;
+  }
+  return v;
+}
+
+export function Form({ schema, schemas, value, onChange, errors = [] }) {
+  return html`<${Field} schema=${schema} schemas=${schemas} value=${value} onChange=${onChange} errors=${errors} at="body" name="" depth=${0} required />`;
+}
+
+function Field(props) {
+  const s = resolve(props.schema, props.schemas);
+  const type = typeOf(s);
+  if (s.enum || (type !== 'object' && type !== 'array' && type)) return html`<${Scalar} ...${props} s=${s} type=${type} />`;
+  if (type === 'object' && s.properties && Object.keys(s.properties).length) return html`<${ObjectField} ...${props} s=${s} />`;
+  if (type === 'object' && s.additionalProperties && typeof s.additionalProperties === 'object') return html`<${MapField} ...${props} s=${s} />`;
+  if (type === 'array' && s.items) return html`<${ListField} ...${props} s=${s} />`;
+  return html`<${AnyField} ...${props} s=${s} />`;
+}
+
+const words = (name) => name.replace(/([a-z0-9])([A-Z])/g, '$1 $2').replace(/^./, (c) => c.toUpperCase());
+
+function Frame({ name, at, s, required, errors, children, group }) {
+  const wrong = errors.filter((e) => e.location === at);
+  const hint = s.description && html`<span class="field-hint">${s.description}</span>`;
+  const said = wrong.map((e) => html`<span class="field-error" role="alert">${e.message}</span>`);
+  if (group) return html`<fieldset class="field-group">${name && html`<legend>${words(name)}${!required && html`<span class="faint"> optional</span>`}</legend>`}${hint}${children}${said}</fieldset>`;
+  return html`<label class="field"><span class="field-name">${words(name || 'value')}${required && html`<span class="required" aria-hidden="true">*</span>`}</span>${children}${hint}${said}</label>`;
+}
+
+function Scalar({ s, type, name, value, onChange, required, errors, at }) {
+  const invalid = errors.some((e) => e.location === at);
+  const set = (text) => {
+    if (text === '') return onChange(undefined);
+    if (type === 'integer' || type === 'number') return onChange(Number.isFinite(Number(text)) ? Number(text) : text);
+    onChange(text);
+  };
+  const about = { required, 'aria-invalid': invalid || undefined };
+  let input;
+  if (s.enum) {
+    input = html`<select class="input" value=${value ?? ''} onChange=${(e) => set(e.target.value)} ...${about}><option value="">${required ? 'Choose…' : 'As it is'}</option>${s.enum.map((v) => html`<option value=${v}>${v}</option>`)}</select>`;
+  } else if (type === 'boolean') {
+    return html`<div class="field"><label class="check"><input type="checkbox" checked=${!!value} onChange=${(e) => onChange(e.target.checked || undefined)} /><span>${words(name)}</span></label>${s.description && html`<span class="field-hint">${s.description}</span>`}</div>`;
+  } else if (type === 'string' && (s.maxLength > 1000 || s.contentMediaType)) {
+    input = html`<textarea class="input mono" rows="4" value=${value ?? ''} onInput=${(e) => set(e.target.value)} ...${about}></textarea>`;
+  } else {
+    const number = type === 'integer' || type === 'number';
+    const example = s.examples?.[0] ?? s.example;
+    input = html`<input class="input" type=${number ? 'number' : /secret|password|token/i.test(name) ? 'password' : 'text'} step=${type === 'integer' ? 1 : 'any'} min=${s.minimum} max=${s.maximum}
+      maxlength=${s.maxLength} pattern=${s.pattern} placeholder=${example !== undefined ? 'e.g. ' + example : undefined} autocomplete="off" spellcheck=${false} value=${value ?? ''} onInput=${(e) => set(e.target.value)} ...${about} />`;
+  }
+  return html`<${Frame} ...${{ name, at, s, required, errors }}>${input}</${Frame}>`;
+}
+
+function ObjectField({ s, schemas, name, value, onChange, required, errors, at, depth }) {
+  const must = s.required || [];
+  const names = Object.keys(s.properties).filter((n) => n !== '$schema').sort((a, b) => must.includes(b) - must.includes(a));
+  const [open, setOpen] = useState(depth < 1 || required || value !== undefined);
+  const change = (n, v) => {
+    const next = { ...value };
+    if (v === undefined) delete next[n]; else next[n] = v;
+    onChange(Object.keys(next).length || required ? next : undefined);
+  };
+  const fields = names.map((n) => html`<${Field} key=${n} schema=${s.properties[n]} schemas=${schemas} name=${n} value=${value?.[n]} onChange=${(v) => change(n, v)} required=${must.includes(n)} errors=${errors} at=${at + '.' + n} depth=${depth + 1} />`);
+  if (depth === 0) return html`<div class="fields">${fields}</div>`;
+  return html`<${Frame} group ...${{ name, at, s, required, errors }}>
+    ${!required && html`<button type="button" class="button button-quiet small" aria-expanded=${open} onClick=${() => setOpen(!open)}><${Icon} name=${open ? 'down' : 'right'} />${open ? 'Hide' : 'Show'} fields</button>`}
+    ${open && html`<div class="fields">${fields}</div>`}
+  </${Frame}>`;
+}
+
+function MapField({ s, schemas, name, value, onChange, required, errors, at, depth }) {
+  const rows = useRef(Object.entries(value || {}));
+  const put = (next) => {
+    rows.current = next;
+    const v = Object.fromEntries(next.filter(([k]) => k !== ''));
+    onChange(Object.keys(v).length ? v : undefined);
+  };
+  const inner = resolve(s.additionalProperties, schemas);
+  return html`<${Frame} group ...${{ name, at, s, required, errors }}>
+    ${rows.current.map(([k, v], i) => html`<div class="pair" key=${i}>
+      <input class="input mono" aria-label="Name" placeholder="name" value=${k} onInput=${(e) => put(rows.current.map((r, n) => (n === i ? [e.target.value, r[1]] : r)))} />
+      ${typeOf(inner) === 'string' ? html`<input class="input mono" aria-label="Value" placeholder="value" value=${v} onInput=${(e) => put(rows.current.map((r, n) => (n === i ? [r[0], e.target.value] : r)))} />`
+    : html`<${Field} schema=${inner} schemas=${schemas} name=${k || 'value'} value=${v} onChange=${(x) => put(rows.current.map((r, n) => (n === i ? [r[0], x] : r)))} errors=${errors} at=${at + '.' + k} depth=${depth + 1} />`}
+      <button type="button" class="button button-quiet" aria-label="Remove" onClick=${() => put(rows.current.filter((_, n) => n !== i))}><${Icon} name="close" /></button></div>`)}
+    <button type="button" class="button small" onClick=${() => put([...rows.current, ['', typeOf(inner) === 'string' ? '' : undefined]])}>Add</button>
+  </${Frame}>`;
+}
+
+function ListField({ s, schemas, name, value, onChange, required, errors, at, depth }) {
+  const items = value || [];
+  const put = (next) => onChange(next.length ? next : undefined);
+  return html`<${Frame} group ...${{ name, at, s, required, errors }}>
+    ${items.map((v, i) => html`<div class="pair" key=${i}><${Field} schema=${s.items} schemas=${schemas} name=${String(i + 1)} value=${v} onChange=${(x) => put(items.map((o, n) => (n === i ? x : o)))} required errors=${errors} at=${`${at}[${i}]`} depth=${depth + 1} />
+      <button type="button" class="button button-quiet" aria-label="Remove" onClick=${() => put(items.filter((_, n) => n !== i))}><${Icon} name="close" /></button></div>`)}
+    <button type="button" class="button small" onClick=${() => put([...items, blank(s.items, schemas) ?? ''])}>Add</button>
+  </${Frame}>`;
+}
+
+function AnyField({ s, name, value, onChange, required, errors, at }) {
+  const [text, setText] = useState(value === undefined ? '' : JSON.stringify(value, null, 2));
+  const [wrong, setWrong] = useState('');
+  const set = (t) => {
+    setText(t);
+    if (!t.trim()) { setWrong(''); return onChange(undefined); }
+    try { onChange(JSON.parse(t)); setWrong(''); } catch (e) { setWrong('Not JSON yet: ' + e.message); }
+  };
+  return html`<${Frame} ...${{ name, at, s, required, errors }}><textarea class="input mono" rows="5" placeholder="JSON" value=${text} onInput=${(e) => set(e.target.value)}></textarea>${wrong && html`<span class="field-error">${wrong}</span>`}</${Frame}>`;
+}

@@ -1,0 +1,46 @@
+// Icons, drawn here so that none is loaded: Icon({name, label}). Without a label an icon is decoration and is hidden from screen readers.
+import { html } from './base.js';
+
+const paths = {
+  home: 'M3 11l9-7 9 7M5 9.5V20h5v-6h4v6h5V9.5',
+  machine: 'M6 6h.01M6 18h.01M18 12h.01M8 6h4a4 4 0 0 1 4 4M8 18h4a4 4 0 0 0 4-4',
+  search: 'M11 4a7 7 0 1 0 0 14 7 7 0 0 0 0-14zM16.2 16.2L21 21',
+  menu: 'M4 7h16M4 12h16M4 17h16',
+  close: 'M6 6l12 12M18 6L6 18',
+  pause: 'M9 6v12M15 6v12',
+  play: 'M8 5l11 7-11 7z',
+  check: 'M5 12.5l4.5 4.5L19 7.5',
+  alert: 'M12 4L2.5 20h19zM12 10v4.5M12 17.4v.1',
+  clock: 'M12 3.5a8.5 8.5 0 1 0 0 17 8.5 8.5 0 0 0 0-17zM12 7.5V12l3 2',
+  spin: 'M12 3.5a8.5 8.5 0 1 0 8.5 8.5',
+  ended: 'M7 7h10v10H7z',
+  steady: 'M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8z',
+  copy: 'M9 9h11v11H9zM5 15H4V4h11v1',
+  sun: 'M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM12 2.5v2M12 19.500v2M2.500 12h2M19.500 12h2M5.300 5.300l1.400 1.400M17.300 17.300l1.400 1.400M5.300 18.700l1.400-1.400M17.300 6.700l1.400-1.400',
+  moon: 'M20 14.500A8.500 8.500 0 0 1 9.500 4a8.500 8.500 0 1 0 10.500 10.500z',
+  system: 'M3.500 5h17v11h-17zM9 20h6M12 16v4',
+  out: 'M14 4h6v6M20 4l-9 9M18 14v6H4V6h6',
+  right: 'M9 5l7 7-7 7',
+  down: 'M5 9l7 7 7-7',
+  left: 'M15 5l-7 7 7 7',
+  node: 'M4 5h16v6H4zM4 13h16v6H4zM7.500 8h.010M7.500 16h.010',
+  letter: 'M3.500 6h17v12h-17zM3.500 7l8.500 6 8.500-6',
+  service: 'M12 3l8 4.500v9L12 21l-8-4.500v-9zM4 7.500l8 4.500 8-4.500M12 12v9',
+  task: 'M9 6h11M9 12h11M9 18h11M4 6l1 1 1.500-2M4 12l1 1 1.500-2M4 18l1 1 1.500-2',
+  tenant: 'M4 21V8l8-5 8 5v13M9 21v-6h6v6M9 10h.010M15 10h.010',
+  outbox: 'M4 13v6h16v-6M12 14V4M8 8l4-4 4 4',
+  stream: 'M3 7c3-3 6 3 9 0s6 3 9 0M3 12c3-3 6 3 9 0s6 3 9 0M3 17c3-3 6 3 9 0s6 3 9 0',
+  worker: 'M12 8.500a3.500 3.500 0 1 0 0 7 3.500 3.500 0 0 0 0-7zM12 3v3M12 18v3M3 12h3M18 12h3M5.600 5.600l2.100 2.100M16.300 16.300l2.100 2.100M5.600 18.400l2.100-2.100M16.300 7.700l2.100-2.100',
+  user: 'M12 4a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM4.500 20.500c1-4 4-5.500 7.500-5.500s6.500 1.500 7.500 5.500',
+  help: 'M9 9a3 3 0 1 1 4.500 2.600c-1 .6-1.500 1.200-1.500 2.400M12 17.500v.1M12 2.800a9.200 9.200 0 1 0 0 18.400 9.200 9.200 0 0 0 0-18.400z',
+  star: 'M12 3.500l2.600 5.600 6 .7-4.500 4.100 1.300 6L12 16.900 6.600 19.900l1.300-6L3.400 9.800l6-.7z',
+  filter: 'M4 5h16l-6.500 7.500V19l-3-1.500v-5z',
+  more: 'M6 12h.010M12 12h.010M18 12h.010',
+  swap: 'M4 8h14l-3.500-3.500M20 16H6l3.500 3.500',
+};
+
+export function Icon({ name, label, class: cls = '' }) {
+  const a11y = label ? { role: 'img', 'aria-label': label } : { 'aria-hidden': 'true' };
+  return html`<svg class=${'icon icon-' + name + ' ' + cls} viewBox="0 0 24 24" width="16" height="16" fill="none" stroke="currentColor" stroke-width="1.800" stroke-linecap="round"
+    stroke-linejoin="round" ...${a11y}><path d=${paths[name] || paths.more} /></svg>`;
+}

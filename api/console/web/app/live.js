@@ -1,0 +1,101 @@
+// What changes, as it changes. useChanges(f, filter) calls f(changes) at most 4 times a second with [{machine, key, item}], and f(null) when changes were
+// missed or the reader resumes after a pause: load again then. connection is 'connecting', 'live', 'reconnecting', 'paused' or 'signedout'. pause()
+// and resume() concern this tab only. announce(text) says something to screen readers, politely and not too often.
+import { store } from './store.js';
+import { useEffect, useRef } from './base.js';
+import { Stream } from './stream.js';
+
+/** connection is how the stream stands for this tab. */
+export const connection = store('connecting');
+
+const listeners = new Set();
+let port;
+let real = 'connecting';
+let paused = false;
+
+function tell(message) {
+  switch (message.type) {
+    case 'state':
+      real = message.state;
+      if (!paused) connection.set(real);
+      break;
+    case 'changes':
+      if (!paused) for (const f of [...listeners]) f(message.items);
+      break;
+    case 'reset':
+      if (!paused) for (const f of [...listeners]) f(null);
+      break;
+  }
+}
+
+/** start opens the stream, in the shared worker where the browser has one. */
+export function start() {
+  if (port) return;
+  if (typeof SharedWorker === 'undefined') {
+    const stream = new Stream(tell);
+    port = { postMessage: (m) => m === 'now' && stream.state !== 'live' && stream.later(0) };
+    return;
+  }
+  const worker = new SharedWorker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'instar' });
+  port = worker.port;
+  port.onmessage = ({ data }) => tell(data);
+  port.start();
+  port.postMessage('hello');
+  addEventListener('pagehide', () => port.postMessage('bye'));
+  addEventListener('pageshow', (e) => e.persisted && port.postMessage('hello'));
+}
+
+/** retry has a broken connection opened now. */
+export const retry = () => port?.postMessage('now');
+
+/** pause keeps what is shown as it is, until resume. */
+export function pause() {
+  paused = true;
+  connection.set('paused');
+}
+
+export function resume() {
+  paused = false;
+  connection.set(real);
+  for (const f of [...listeners]) f(null);
+}
+
+/** useChanges follows what changes, of one machine or key where the filter says so. */
+export function useChanges(f, { machine, key } = {}) {
+  const latest = useRef(f);
+  latest.current = f;
+  useEffect(() => {
+    const listen = (items) => {
+      if (!items) { latest.current(null); return; }
+      const ours = items.filter((c) => (!machine || c.machine === machine) && (!key || c.key === key));
+      if (ours.length) latest.current(ours);
+    };
+    listeners.add(listen);
+    return () => listeners.delete(listen);
+  }, [machine, key]);
+}
+
+/** useReload calls reload after changes, at once and then at most every so many ms: for what has to be asked for anew, as counts. */
+export function useReload(reload, filter, ms = 500) {
+  const timing = useRef({});
+  useEffect(() => () => clearTimeout(timing.current.timer), []);
+  useChanges(() => {
+    const t = timing.current;
+    if (t.timer) return;
+    const wait = Math.max(0, (t.last || 0) + ms - Date.now());
+    t.timer = setTimeout(() => { t.timer = undefined; t.last = Date.now(); reload(); }, wait);
+  }, filter);
+}
+
+let last = 0;
+let saying;
+
+/** announce says a text to screen readers: the newest one, at most every five seconds. */
+export function announce(text) {
+  clearTimeout(saying);
+  saying = setTimeout(() => {
+    last = Date.now();
+    const region = document.getElementById('polite');
+    if (region) region.textContent = text;
+  }, Math.max(0, last + 5000 - Date.now()));
+}

@@ -1,0 +1,70 @@
+// Where the console begins: who looks, the theme, the stream of changes, the keyboard, and the page that the address names.
+import { html, render, useEffect, useRef, useState } from './base.js';
+import { useStore } from './store.js';
+import { loadSession, session } from './api.js';
+import { Failure, Heading, Loading } from './parts.js';
+import { Frame } from './frame.js';
+import { SignIn } from './signin.js';
+import { applyTheme } from './time.js';
+import { match, place, start as followLinks } from './router.js';
+import { start as listen } from './live.js';
+import { start as keys } from './keys.js';
+import { routes } from './pages.js';
+
+const modules = new Map();
+
+/** loaded is the page for a path: {Page, params}, null where there is none. */
+async function loaded(path) {
+  for (const [pattern, load] of routes) {
+    const params = match(pattern, path);
+    if (!params) continue;
+    if (!modules.has(pattern)) modules.set(pattern, (await load()).default);
+    return { Page: modules.get(pattern), params };
+  }
+  return null;
+}
+
+function App() {
+  const who = useStore(session);
+  const { path } = useStore(place);
+  const [page, setPage] = useState({});
+  const [error, setError] = useState();
+  const first = useRef(true);
+  const ask = () => loadSession().then(() => setError(undefined), setError);
+  useEffect(() => { ask(); }, []);
+  useEffect(() => {
+    let gone = false;
+    loaded(path).then((p) => !gone && setPage({ path, ...(p || { missing: true }) }), () => !gone && setPage({ path, broken: true }));
+    return () => { gone = true; };
+  }, [path]);
+  useEffect(() => { if (who?.role) listen(); }, [who?.role]);
+  useEffect(() => {
+    if (!page.path) return;
+    if (first.current) { first.current = false; return; }
+    document.querySelector('#main h1')?.focus({ preventScroll: true });
+  }, [page.path]);
+  useEffect(() => {
+    if (!error) return;
+    const timer = setTimeout(ask, 2000);
+    return () => clearTimeout(timer);
+  }, [error]);
+  if (!who) return error ? html`<main class="alone"><h1 class="hidden-text">Instar</h1><${Failure} error=${error} retry=${ask} /></main>` : null;
+  if (!who.role) return html`<${SignIn} />`;
+  const { Page, params } = page;
+  return html`<${Frame}>${page.missing ? html`<${Missing} path=${path} />` : page.broken ? html`<${Broken} />` : Page ? html`<${Page} key=${path} params=${params} />` : html`<${Loading} />`}</${Frame}>`;
+}
+
+function Missing({ path }) {
+  return html`<${Heading} title="There is no such page" /><div class="card"><p>The console has nothing at <code>${path}</code>.</p>
+    <p>Machines are at <code>/ui/machines/NAME</code>, entities at <code>/ui/entities/MACHINE/ID</code>.</p><p><a class="button" href="/ui/">Go home</a></p></div>`;
+}
+
+/** Broken is for a page that could not be loaded: the program has been replaced by another version, or does not run. */
+function Broken() {
+  return html`<${Heading} title="This page could not be loaded" /><div class="card"><p>The server may run another version by now, or not at all.</p><p><button class="button button-main" onClick=${() => location.reload()}>Load again</button></p></div>`;
+}
+
+applyTheme();
+followLinks();
+keys();
+render(html`<${App} />`, document.getElementById('app'));

@@ -1,0 +1,81 @@
+// Stores: values that components follow. store(v) makes one; useStore(s) has a component render when it changes. useResource(load, deps) loads something
+// asynchronously, keeps what it had while it loads again, and drops answers that come too late: {data, error, loading, reload}.
+import { useState, useEffect, useRef, useCallback } from './base.js';
+
+/** store holds a value; set takes a value or a function of the one before. */
+export function store(value) {
+  const followers = new Set();
+  return {
+    get: () => value,
+    set(next) {
+      const after = typeof next === 'function' ? next(value) : next;
+      if (Object.is(after, value)) return;
+      value = after;
+      for (const f of [...followers]) f(value);
+    },
+    follow(f) {
+      followers.add(f);
+      return () => followers.delete(f);
+    },
+  };
+}
+
+/** useStore is the value of a store, or what select makes of it. */
+export function useStore(s, select = (v) => v) {
+  const [value, set] = useState(() => select(s.get()));
+  const pick = useRef(select);
+  pick.current = select;
+  useEffect(() => {
+    const look = () => set(() => pick.current(s.get()));
+    look();
+    return s.follow(look);
+  }, [s]);
+  return value;
+}
+
+/** stored is a store that this browser remembers under a name. */
+export function stored(name, initial) {
+  let value = initial;
+  try {
+    const text = localStorage.getItem('instar.' + name);
+    if (text !== null) value = JSON.parse(text);
+  } catch { /* a browser that keeps nothing */ }
+  const s = store(value);
+  s.follow((v) => {
+    try { localStorage.setItem('instar.' + name, JSON.stringify(v)); } catch { /* as above */ }
+  });
+  return s;
+}
+
+/**
+ * useResource calls load(signal) at first and whenever deps change. What it had before stays until there is something new, unless deps
+ * changed; an error does not hide the data. reload loads again; calls while it loads lead to one more.
+ */
+export function useResource(load, deps) {
+  const [state, set] = useState({ data: undefined, error: undefined, loading: true });
+  const run = useRef({ load, busy: false, again: false, abort: null });
+  run.current.load = load;
+  const reload = useCallback(() => {
+    const r = run.current;
+    if (r.busy) { r.again = true; return; }
+    r.busy = true;
+    const abort = new AbortController();
+    r.abort = abort;
+    r.load(abort.signal).then(
+      (data) => !abort.signal.aborted && set({ data, error: undefined, loading: false }),
+      (error) => !abort.signal.aborted && set((s) => ({ ...s, error, loading: false })),
+    ).finally(() => {
+      if (r.abort !== abort) return;
+      r.busy = false;
+      if (r.again) { r.again = false; reload(); }
+    });
+  }, []);
+  useEffect(() => {
+    set({ data: undefined, error: undefined, loading: true });
+    const r = run.current;
+    r.busy = r.again = false;
+    reload();
+    return () => { r.abort?.abort(); r.abort = null; };
+  }, deps);
+  return { ...state, reload };
+}
