@@ -3,6 +3,7 @@ package database_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -10,6 +11,7 @@ import (
 
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database"
+	"github.com/bcc94042/instar/providers/database/catalog"
 	"github.com/bcc94042/instar/providers/database/cutover"
 	"github.com/bcc94042/instar/providers/database/databasetest"
 	"github.com/bcc94042/instar/providers/database/pg"
@@ -75,6 +77,41 @@ func TestARevertIsRefusedWhereKeysWereTaken(t *testing.T) {
 	require.Contains(t, s.e.LastError.Message, "table names: rows that the tenant has written have keys that others have taken")
 	require.Equal(t, before, databasetest.Rows(t, s.p.Source, "settings", ""))
 	require.NoError(t, s.enter(s.e.Data.(*machine.Data).Database.Credentials))
+}
+
+// What all tenants share is not written for one of them, and nothing comes back whose foreign keys would lead nowhere.
+func TestARevertNamesWhatCannotComeBack(t *testing.T) {
+	s := setup(t, "shares")
+	databasetest.Exec(t, s.p.Source, `create table public.notes (order_id bigint references public.orders, text text)`)
+	s.p.Catalogue.Tables = maps.Clone(s.p.Catalogue.Tables)
+	s.p.Catalogue.Tables["notes"] = catalog.Rule{Kind: catalog.Skip}
+	s.command("request", `{}`)
+	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
+	target := s.p.Server.Address("tenant_shares", "")
+	refused := func(why string) {
+		t.Helper()
+		for _, body := range []string{`{}`, `{"keepWrites":true}`} {
+			s.command("revert", body)
+			require.Equal(t, machine.Ready, s.e.State, body)
+			require.Contains(t, s.e.LastError.Message, why)
+		}
+		require.NoError(t, s.enter(s.e.Data.(*machine.Data).Database.Credentials))
+	}
+	databasetest.Exec(t, s.p.Source, `insert into public.countries values ('at', 'Austria')`) // is everybody's
+	databasetest.Exec(t, target, `insert into public.countries values ('zz', 'New')`)
+	refused("1 rows of countries")
+	databasetest.Exec(t, s.p.Source, `insert into public.countries values ('zz', 'New')`)
+
+	databasetest.Exec(t, s.p.Source, `insert into public.notes select min(id), 'x' from public.orders where enterprise_id = 'shares'`)
+	databasetest.Exec(t, target, `delete from public.orders where id = (select min(id) from public.orders)`)
+	before := databasetest.Rows(t, s.p.Source, "orders", "")
+	s.command("revert", `{"keepWrites":true}`)
+	require.Equal(t, machine.Ready, s.e.State)
+	require.Contains(t, s.e.LastError.Message, "table public.notes: its foreign key notes_order_id_fkey")
+	require.Equal(t, before, databasetest.Rows(t, s.p.Source, "orders", ""))
+	databasetest.Exec(t, s.p.Source, `delete from public.notes`)
+	s.command("revert", `{"keepWrites":true}`)
+	require.Equal(t, machine.RolledBack, s.e.State, "%v", s.e.LastError)
 }
 
 func TestARevertWithoutWritesNeedsNoConsent(t *testing.T) {

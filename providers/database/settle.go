@@ -44,13 +44,10 @@ func (j *job) admit(ctx context.Context) error {
 }
 
 func (j *job) bringBack(ctx context.Context) error {
-	var own []*catalog.Table
-	for _, t := range j.report.Tables {
-		if t.Kind != catalog.Reference { // which is everybody's
-			own = append(own, t)
-		}
+	if err := j.everybodys(ctx); err != nil {
+		return err
 	}
-	j.mover.Tables = own
+	j.mover.Tables = j.kinds(catalog.Tenant, catalog.Child)
 	found, _, err := j.mover.Differences(ctx)
 	if err != nil || len(found) == 0 {
 		return err
@@ -62,6 +59,19 @@ func (j *job) bringBack(ctx context.Context) error {
 		return err
 	}
 	return j.mover.Back(ctx, found, func(tx pgx.Tx) error { return j.source.Through(ctx, tx) })
+}
+
+// everybodys refuses to bring back what the tenant has in tables that are copied whole, and the shared database has not: others read them there, too. What only that has was added since.
+func (j *job) everybodys(ctx context.Context) error {
+	j.mover.Tables = j.kinds(catalog.Reference)
+	found, _, err := j.mover.Differences(ctx)
+	if err == nil {
+		found, err = j.mover.Targets(ctx, found)
+	}
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	return pg.Refuse("tables that all tenants share are not the same since the switch: %s; bring them into line by hand in one of the two databases, or discardWrites leaves that behind", told(found))
 }
 
 // told says how many rows of which tables there are.

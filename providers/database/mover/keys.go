@@ -292,6 +292,9 @@ func (m *Mover) back(ctx context.Context, tx pgx.Tx, source, target *pgx.Conn, o
 		if left.Len() > 0 {
 			return pg.Refuse("table %s: %d rows are not the same after they were copied back: a trigger of the shared database may change rows", k.Table, left.Len())
 		}
+		if err := m.referring(ctx, tx, k); err != nil {
+			return err
+		}
 	}
 	return nil
 }
