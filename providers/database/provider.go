@@ -34,8 +34,15 @@ type Provider struct {
 	Grace               time.Duration // until what was undone is dropped; 0 is 7 days
 	RowsPerSecond       float64       // for the estimate of a plan; 0 is 100,000
 
-	// Told is called when the routing of a tenant has changed, and returns when those who resolve it know. Nil tells nobody.
+	// Told is called when the routing of a tenant has changed, and returns when those who resolve it know, or a [*BehindError]. Nil tells nobody.
 	Told func(ctx context.Context, r Route) error
+}
+
+// BehindError says that a higher epoch of a tenant was told than its source has, as after that has failed over to a standby which lacked it. Whoever resolves the tenant would not follow.
+type BehindError struct{ Epoch int64 }
+
+func (e *BehindError) Error() string {
+	return fmt.Sprintf("epoch %d was told already, and the shared database is behind it", e.Epoch)
 }
 
 // Route is where a tenant's data is, and the sealed credentials for it, which a shared database has none of.

@@ -2,6 +2,7 @@ package database
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -127,11 +128,12 @@ func (j *job) rotate(ctx context.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	now, err := j.source.Renew(ctx)
+	now, err := j.source.Renew(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
-	return machine.Rotated{Credentials: sealed, Epoch: now.Epoch}, j.tell(ctx, now, sealed)
+	epoch, err := j.tell(ctx, now, sealed)
+	return machine.Rotated{Credentials: sealed, Epoch: epoch}, err
 }
 
 func (j *job) migrate(ctx context.Context) (any, error) {
@@ -257,7 +259,8 @@ func (j *job) switchOver(ctx context.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := j.tell(ctx, now, j.body.Database.Credentials); err != nil {
+	epoch, err := j.tell(ctx, now, j.body.Database.Credentials)
+	if err != nil {
 		return nil, err
 	}
 	if j.online() { // nothing comes through it any more: the fence stands; the tenant does not wait for its end
@@ -265,12 +268,19 @@ func (j *job) switchOver(ctx context.Context) (any, error) {
 		defer cancel()
 		_ = j.link.Remove(ctx) // the tenant is where it is to be; what is left is removed by the undo, or by Sweep
 	}
-	return machine.Switched{Epoch: now.Epoch}, nil
+	return machine.Switched{Epoch: epoch}, nil
 }
 
-func (j *job) tell(ctx context.Context, r cutover.Runtime, sealed string) error {
-	if j.Told == nil {
-		return nil
+// tell tells where the tenant is, and returns under which epoch: the source is raised above those that were told before it failed over.
+func (j *job) tell(ctx context.Context, r cutover.Runtime, sealed string) (epoch int64, err error) {
+	for j.Told != nil {
+		var behind *BehindError
+		if err = j.Told(ctx, Route{Enterprise: j.body.Request.EnterpriseID, Runtime: r, Credentials: sealed}); !errors.As(err, &behind) {
+			break
+		}
+		if r, err = j.source.Renew(ctx, behind.Epoch); err != nil {
+			break
+		}
 	}
-	return j.Told(ctx, Route{Enterprise: j.body.Request.EnterpriseID, Runtime: r, Credentials: sealed})
+	return r.Epoch, err
 }

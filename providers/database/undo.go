@@ -94,7 +94,8 @@ func (j *job) act(ctx context.Context, a machine.Action) error {
 		if err != nil {
 			return err
 		}
-		return j.tell(ctx, now, "")
+		_, err = j.tell(ctx, now, "")
+		return err
 	case "retire_tenant_runtime":
 		_, err := j.source.Switch(ctx, cutover.Runtime{IsolationMode: cutover.Dedicated, Status: Deprovisioned})
 		return err

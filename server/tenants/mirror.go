@@ -77,7 +77,7 @@ func (m *mirror) opens(ctx context.Context, keys *secret.Keys) error {
 	}
 }
 
-// tell stores where a tenant is, and returns when all who resolve it know. It never goes back to an earlier epoch.
+// tell stores where a tenant is, and returns when all who resolve it know. It never goes back to an earlier epoch: one that was told already is a [*database.BehindError].
 func (m *mirror) tell(ctx context.Context, r database.Route) error {
 	if err := m.put(ctx, r); err != nil {
 		return fmt.Errorf("cannot tell where tenant %s is: %w", r.Enterprise, err)
@@ -99,7 +99,10 @@ func (m *mirror) put(ctx context.Context, r database.Route) error {
 			_, err = m.routes.Create(ctx, r.Enterprise, value)
 		case err == nil:
 			var old tenantdb.Route
-			if json.Unmarshal(have.Value(), &old) == nil && (old.Epoch > r.Epoch || string(have.Value()) == string(value)) {
+			if json.Unmarshal(have.Value(), &old) == nil && old.Epoch > r.Epoch {
+				return &database.BehindError{Epoch: old.Epoch}
+			}
+			if string(have.Value()) == string(value) {
 				return nil
 			}
 			_, err = m.routes.Update(ctx, r.Enterprise, value, have.Revision())
@@ -167,7 +170,10 @@ func (m *mirror) sync(ctx context.Context, p *performer) error {
 		routes, err := s.provider.Routes(ctx)
 		errs = append(errs, err)
 		for _, r := range routes {
-			errs = append(errs, m.put(ctx, r))
+			var behind *database.BehindError
+			if err := m.put(ctx, r); !errors.As(err, &behind) { // told since it was read; or what the source says next is told above it
+				errs = append(errs, err)
+			}
 		}
 	}
 	return errors.Join(errs...)

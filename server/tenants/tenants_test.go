@@ -1,6 +1,7 @@
 package tenants_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -52,9 +53,21 @@ func TestATenantIsMovedOverHTTP(t *testing.T) {
 	status, _ = w.Do("POST", path("acme", "again")+"/request", `{"enterpriseId":"acme"}`)
 	require.Equal(t, http.StatusConflict, status, "it is in its own database")
 
+	// A standby that became the source lacks epochs that were told: what it says next is told above them.
+	kv, err := js.KeyValue(t.Context(), tenantdb.RoutesBucket)
+	require.NoError(t, err)
+	_, err = kv.Put(t.Context(), "other", []byte(`{"isolationMode":"shared","status":"active","epoch":41}`))
+	require.NoError(t, err)
 	w.OK("POST", path("other", "move")+"/request", `{"enterpriseId":"other"}`)
 	w.ends("other", "move", "ready")
 	databasetest.Same(t, w.source, w.target("other"), "other")
+	told, err := kv.Get(t.Context(), "other")
+	require.NoError(t, err)
+	var route tenantdb.Route
+	require.NoError(t, json.Unmarshal(told.Value(), &route))
+	require.Equal(t, "tenant_other", route.DatabaseName)
+	require.Greater(t, route.Epoch, int64(41))
+	require.Equal(t, fmt.Sprint(route.Epoch), databasetest.Ask(t, w.source, `select epoch::text from public.tenant_runtime where enterprise_id = 'other'`))
 
 	conn := databasetest.Open(t, w.source)
 	write := func() error {
@@ -75,7 +88,7 @@ func TestATenantIsMovedOverHTTP(t *testing.T) {
 	require.NoError(t, write())
 	require.Equal(t, before, databasetest.Everything(t, w.source))
 	require.Equal(t, "0", databasetest.Ask(t, w.source, `select count(*)::text from public.tenant_runtime where enterprise_id = 'other'`))
-	_, err := pg.Connect(t.Context(), w.target("other"))
+	_, err = pg.Connect(t.Context(), w.target("other"))
 	require.Equal(t, pg.NoDatabase, pg.State(err))
 	databasetest.Same(t, w.source, w.target("acme"), "acme")
 	w.audited("other", "created database, created fence, created runtime, deleted database, deleted fence, deleted runtime")

@@ -138,8 +138,8 @@ func (s *Source) point(ctx context.Context, tx pgx.Tx, to Runtime) (now Runtime,
 	return to, err
 }
 
-// Renew leaves the row as it is, under the next epoch: something about the database has changed that it does not say.
-func (s *Source) Renew(ctx context.Context) (now Runtime, err error) {
+// Renew leaves the row as it is, under the next epoch, which is above one that was seen elsewhere: something about the database has changed that it does not say.
+func (s *Source) Renew(ctx context.Context, seen int64) (now Runtime, err error) {
 	err = s.with(ctx, func(conn *pgx.Conn) error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			if err := s.take(ctx, tx); err != nil {
@@ -148,7 +148,7 @@ func (s *Source) Renew(ctx context.Context) (now Runtime, err error) {
 			if now, err = s.read(ctx, tx); err != nil {
 				return err
 			}
-			if now.Epoch, err = s.nextEpoch(ctx, tx, now.Epoch); err != nil {
+			if now.Epoch, err = s.nextEpoch(ctx, tx, max(now.Epoch, seen)); err != nil {
 				return err
 			}
 			_, err := tx.Exec(ctx, `update `+s.runtime()+` set epoch = $2, updated_at = now() where enterprise_id = $1`, s.Enterprise, now.Epoch)
