@@ -208,3 +208,28 @@ func TestTheRuntimeIsSwitchedAndGivenBackAsItWas(t *testing.T) {
 	other.Attempt = 1
 	require.NoError(t, other.Take(t.Context()), "it is free")
 }
+
+// An attempt that its own session has overtaken stays overtaken when another session has had the tenant since, or had it all the time.
+func TestAnOldAttemptOfAnEarlierSessionTakesNothing(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t)
+	databasetest.Exec(t, s.Address, `drop table if exists instar.past`) // as an earlier version has set it up
+	at := func(session string, attempt uint64) *cutover.Source {
+		c := *s
+		c.Session, c.Attempt = session, attempt
+		return &c
+	}
+	require.NoError(t, at("s1", 5).Take(t.Context()))
+	var held *pg.HeldError
+	require.ErrorAs(t, at("s3", 9).Take(t.Context()), &held, "its undo")
+	require.NoError(t, at("s1", 8).Take(t.Context()))
+	require.NoError(t, at("s1", 8).End(t.Context()))
+	require.NoError(t, at("s2", 2).Take(t.Context()))
+	require.NoError(t, at("s2", 2).End(t.Context()))
+	var obsolete *pg.ObsoleteError
+	for session, seen := range map[string]uint64{"s1": 8, "s2": 2, "s3": 9} {
+		require.ErrorAs(t, at(session, seen-1).Take(t.Context()), &obsolete, session)
+		require.Equal(t, seen, obsolete.Seen, session)
+	}
+	require.NoError(t, at("s1", 9).Take(t.Context()))
+}

@@ -57,7 +57,7 @@ func (s *Source) with(ctx context.Context, do func(*pgx.Conn) error) error {
 func (s *Source) Setup(ctx context.Context) error {
 	return s.with(ctx, func(conn *pgx.Conn) error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('instar.attempt', 0))`); err != nil {
+			if _, err := tx.Exec(ctx, setUp); err != nil {
 				return err
 			}
 			_, err := tx.Exec(ctx, `
@@ -65,6 +65,7 @@ func (s *Source) Setup(ctx context.Context) error {
 				create table if not exists instar.attempt (
 					enterprise_id text primary key, session text not null, fence bigint not null, epoch bigint not null default 0, ended boolean not null default false, previous text
 				);
+				`+past+`;
 				create table if not exists instar.marker (session text primary key, token text not null, set_at timestamptz not null default now());
 				create table if not exists `+s.runtime()+` (
 					enterprise_id text primary key, isolation_mode text not null default 'shared', database_id text, database_host text, database_name text,
@@ -79,10 +80,26 @@ func (s *Source) Setup(ctx context.Context) error {
 	})
 }
 
-// Take makes this attempt the current one of its tenant. Another session that has not ended keeps it.
+// past has the last attempt of sessions that do not have the tenant: one of them that was overtaken by its own undo, and goes on late, does not take it from nobody.
+const past = `create table if not exists instar.past (enterprise_id text, session text, fence bigint not null, primary key (enterprise_id, session))`
+
+// setUp waits for others who make the same.
+const setUp = `select pg_advisory_xact_lock(hashtextextended('instar.attempt', 0))`
+
+// Take makes this attempt the current one of its tenant. Another session that has not ended keeps it; that this one was there is noted all the same.
 func (s *Source) Take(ctx context.Context) error {
 	return s.with(ctx, func(conn *pgx.Conn) error {
-		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return s.take(ctx, tx) })
+		var held *pg.HeldError
+		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if err := s.take(ctx, tx); !errors.As(err, &held) {
+				return err
+			}
+			return s.note(ctx, tx, s.Session, s.Attempt)
+		})
+		if err == nil && held != nil {
+			return held
+		}
+		return err
 	})
 }
 
@@ -93,17 +110,43 @@ func (s *Source) take(ctx context.Context, tx pgx.Tx) error {
 	}
 	var session string
 	var fence uint64
-	var ended bool
-	if err := tx.QueryRow(ctx, `select session, fence, ended from instar.attempt where enterprise_id = $1 for update`, s.Enterprise).Scan(&session, &fence, &ended); err != nil {
+	var ended, made bool
+	if err := tx.QueryRow(ctx, `select session, fence, ended, to_regclass('instar.past') is not null from instar.attempt where enterprise_id = $1 for update`, s.Enterprise).Scan(&session, &fence, &ended, &made); err != nil {
 		return err
 	}
-	switch {
-	case session != s.Session && !ended:
-		return &pg.HeldError{Enterprise: s.Enterprise, Session: session}
-	case session == s.Session && fence > s.Attempt:
+	if !made { // the database was set up by an earlier version
+		if _, err := tx.Exec(ctx, setUp); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, past); err != nil {
+			return err
+		}
+	}
+	if session != s.Session {
+		if !ended {
+			return &pg.HeldError{Enterprise: s.Enterprise, Session: session}
+		}
+		if err := s.note(ctx, tx, session, fence); err != nil {
+			return err
+		}
+		err := tx.QueryRow(ctx, `select fence from instar.past where enterprise_id = $1 and session = $2`, s.Enterprise, s.Session).Scan(&fence)
+		if errors.Is(err, pgx.ErrNoRows) {
+			fence, err = 0, nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if fence > s.Attempt {
 		return &pg.ObsoleteError{Fence: s.Attempt, Seen: fence}
 	}
 	_, err := tx.Exec(ctx, `update instar.attempt set previous = case when session = $2 then previous end, session = $2, fence = $3, ended = false where enterprise_id = $1`, s.Enterprise, s.Session, s.Attempt)
+	return err
+}
+
+// note keeps the attempt of a session that does not have the tenant.
+func (s *Source) note(ctx context.Context, tx pgx.Tx, session string, fence uint64) error {
+	_, err := tx.Exec(ctx, `insert into instar.past as p values ($1, $2, $3) on conflict (enterprise_id, session) do update set fence = greatest(p.fence, excluded.fence)`, s.Enterprise, session, fence)
 	return err
 }
 
