@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -16,6 +17,8 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/legacy"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -27,13 +30,16 @@ type roundTripper struct {
 	router routers.Router
 }
 
-// routers by document: reading one is slow, and most tests have the same.
-var Set sync.Map
+// readers of documents, by what these describe: writing and reading one is slow, and most tests have the same.
+var readers sync.Map
 
-func (b *bundle) validating(next http.RoundTripper) http.RoundTripper {
-	text := string(b.server.OpenAPI())
-	read, _ := Set.LoadOrStore(text, sync.OnceValues(func() (routers.Router, error) {
-		doc, err := openapi3.NewLoader().LoadFromData([]byte(text))
+func (b *bundle) validating(next http.RoundTripper, ms []*machines.Machine) http.RoundTripper {
+	key := fmt.Sprint(b.server.Operations())
+	for _, m := range ms {
+		key += fmt.Sprintf(" %p", m)
+	}
+	read, _ := readers.LoadOrStore(key, sync.OnceValues(func() (routers.Router, error) {
+		doc, err := openapi3.NewLoader().LoadFromData(b.server.OpenAPI())
 		if err != nil {
 			return nil, err
 		}

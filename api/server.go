@@ -133,6 +133,9 @@ func (s *Server) Prepare(ctx context.Context, m *machines.Machine) (serve func()
 	if err != nil {
 		return nil, err
 	}
+	if err := docs.Check(); err != nil {
+		return nil, err
+	}
 	return func() {
 		s.use(r, docs)
 		if err := s.rpc.Renew(all.All()); err != nil {
@@ -215,10 +218,10 @@ func (s *Server) HTTPServer(addr string, tlsConfig *tls.Config) *http.Server {
 // Listen bounds the connections of a listener. It goes below TLS: a handshake is one of them.
 func (s *Server) Listen(l net.Listener) net.Listener { return s.rest.Listen(l) }
 
-// OpenAPI is the document that /openapi.json serves.
+// OpenAPI is the document that /openapi.json serves; nil where that route answers an error.
 func (s *Server) OpenAPI() []byte { return s.documents.Load().OpenAPI() }
 
-// AsyncAPI is the document that /asyncapi.json serves.
+// AsyncAPI is the document that /asyncapi.json serves; nil where that route answers an error.
 func (s *Server) AsyncAPI() []byte { return s.documents.Load().AsyncAPI() }
 
 // Operations are all operations, hidden ones included, in the order of their paths.

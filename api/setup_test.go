@@ -91,7 +91,7 @@ func setup(t *testing.T, change ...func(*api.Options)) *bundle {
 		f(&o)
 	}
 	b.serve(o)
-	b.client = &http.Client{Transport: b.validating(http.DefaultTransport.(*http.Transport).Clone()), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	b.client = &http.Client{Transport: b.validating(http.DefaultTransport.(*http.Transport).Clone(), o.Machines.All()), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	t.Cleanup(func() {
 		require.NoError(t, b.server.Close())
 		b.web.CloseClientConnections()

@@ -37,17 +37,26 @@ type Sent struct {
 	err    error
 }
 
-// Stored waits until the stream has taken the command; seq is 0 where that is known from the engine's answer only. It is false if the stream has not taken it, or if it is known from an
+// overtakes is how long the acknowledgement of the stream is awaited after the answer of the engine, which may overtake it: they come on different ways.
+const overtakes = 100 * time.Millisecond
+
+// Stored waits until the stream has taken the command; seq is 0 where that is known from the engine's answer only, because the stream's acknowledgement was lost. It is false if the stream has not taken it, or if it is known from an
 // earlier request: then Answer says what has become of it.
 func (c *Sent) Stored() (seq uint64, ok bool) {
 	select {
 	case <-c.stored:
 	case <-c.ended:
+		if c.err == nil {
+			select {
+			case <-c.stored:
+			case <-time.After(overtakes):
+			}
+		}
 	}
 	select { // also where both have come
 	case <-c.stored:
 		return c.result.Seq, c.result.Err == nil && !c.result.Duplicate && !c.before
-	default: // the engine's answer may overtake the acknowledgement of the stream
+	default:
 		return 0, c.err == nil && !c.before && !streams.Replayed(c.answer)
 	}
 }

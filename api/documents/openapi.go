@@ -1,12 +1,11 @@
 package documents
 
-// The OpenAPI document, which huma has collected while routes were registered with the router. openAPI adds tags and returns JSON and YAML
-// for Set.Publish (publish.go). published adapts the schemas to what generators of clients need, also those of the AsyncAPI document.
+// The OpenAPI document, which huma has collected while routes were registered with the router. openAPI adds tags for
+// Set.Publish (publish.go). published adapts the schemas to what generators of clients need, also those of the AsyncAPI document.
 
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -28,9 +27,9 @@ var tagDocs = []*huma.Tag{
 	{Name: "server", Description: "Health and metrics of the process."},
 }
 
-// openAPI is the document of all operations, as JSON and as YAML. The schemas that requests are checked with say what
-// the server takes and sends today; published are those that its clients can rely on: see [Set.published].
-func (s *Set) openAPI() (jsonText, yamlText []byte, err error) {
+// openAPI is the document of all operations. The schemas that requests are checked with say what the server takes and sends today;
+// published are those that its clients can rely on: see [Set.published].
+func (s *Set) openAPI() *huma.OpenAPI {
 	o := s.router.API.OpenAPI()
 	used := map[string]bool{}
 	for _, rt := range s.router.Routes {
@@ -43,15 +42,13 @@ func (s *Set) openAPI() (jsonText, yamlText []byte, err error) {
 			o.Tags = append(o.Tags, tag)
 		}
 	}
-	text, err := s.published(o)
-	if err != nil {
-		return nil, nil, fmt.Errorf("api: cannot write the OpenAPI document: %w", err)
-	}
+	return o
+}
+
+func asYAML(text []byte) ([]byte, error) {
 	var y bytes.Buffer
-	if err := yaml.Convert(&y, bytes.NewReader(text)); err != nil {
-		return nil, nil, fmt.Errorf("api: cannot write the OpenAPI document as YAML: %w", err)
-	}
-	return text, y.Bytes(), nil
+	err := yaml.Convert(&y, bytes.NewReader(text))
+	return y.Bytes(), err
 }
 
 // published writes a document with schemas as generators of clients need them. No array may be null: that none is, tests

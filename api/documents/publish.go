@@ -2,8 +2,9 @@
 // that shows them.
 package documents
 
-// The set of documents of one router. api/server.go makes it when routes are built: New, Routes, then Publish, which writes all
-// documents into memory. From then on it only serves these files, with ETags; a machine that is added gets a new router with a new set.
+// The set of documents of one router. api/server.go makes it when routes are built: New, Routes, then Publish, which collects what is to be
+// written. A document is written when it is first asked for, since that takes longer than all else of a start, and kept, with its ETag; a
+// machine that is added gets a new router with a new set.
 
 import (
 	"crypto/sha256"
@@ -13,6 +14,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -30,7 +32,7 @@ const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; con
 
 // Set are the documents that describe the API, made from what is registered with one router.
 type Set struct {
-	files map[string]file // that do not change
+	files map[string]func() (file, error) // that do not change
 
 	router   *rest.Router
 	machines *registry.Registry
@@ -39,7 +41,7 @@ type Set struct {
 
 // New makes a set that is empty until [Set.Publish].
 func New(r *rest.Router, ms *registry.Registry, names streams.Names) *Set {
-	return &Set{files: map[string]file{}, router: r, machines: ms, names: names}
+	return &Set{files: map[string]func() (file, error){}, router: r, machines: ms, names: names}
 }
 
 // Routes serve the documents.
@@ -71,54 +73,82 @@ func (s *Set) Routes() []*rest.Route {
 	return append(routes, home)
 }
 
-// Publish makes the documents of what is registered. more adds to the AsyncAPI document what goes over NATS besides commands, events and reads.
+// Publish fixes what the documents tell: all that is registered. more adds to the AsyncAPI document what goes over NATS besides commands,
+// events and reads. Nothing may be registered afterwards.
 func (s *Set) Publish(more ...func(*Async)) error {
-	spec, yaml, err := s.openAPI()
-	if err != nil {
-		return err
-	}
-	s.keep("/openapi.json", "application/json", spec, "")
-	s.keep("/openapi.yaml", "application/yaml", yaml, "")
-	async, err := s.published(s.asyncAPI(more))
-	if err != nil {
-		return fmt.Errorf("api: cannot write the AsyncAPI document: %w", err)
-	}
-	s.keep("/asyncapi.json", "application/json", async, "")
-	return s.publishDocs()
+	open, async := s.openAPI(), s.asyncAPI(more)
+	spec := sync.OnceValues(func() ([]byte, error) { return s.published(open) })
+	s.keep("/openapi.json", "application/json", "", spec)
+	s.keep("/openapi.yaml", "application/yaml", "", func() ([]byte, error) {
+		text, err := spec()
+		if err != nil {
+			return nil, err
+		}
+		return asYAML(text)
+	})
+	s.keep("/asyncapi.json", "application/json", "", func() ([]byte, error) { return s.published(async) })
+	s.keep("/docs/machines.json", "application/json", "", func() ([]byte, error) {
+		return indented(entities.MachineList{Items: entities.Graphs(s.machines.All())})
+	})
+	return s.publishPage()
 }
 
-func (s *Set) publishDocs() error {
-	list, err := indented(entities.MachineList{Items: entities.Graphs(s.machines.All())})
-	if err != nil {
-		return fmt.Errorf("api: cannot write the machines: %w", err)
-	}
-	s.keep("/docs/machines.json", "application/json", list, "")
-	page, err := assets.ReadFile("docs/docs.html")
-	if err != nil {
-		return fmt.Errorf("api: cannot read the page: %w", err)
-	}
-	html := s.page(string(page))
-	s.keep("/docs", "text/html; charset=utf-8", []byte(html), docsPolicy)
-	for name, contentType := range map[string]string{"docs.js": "text/javascript; charset=utf-8", "docs.css": "text/css; charset=utf-8"} {
+// publishPage keeps the page that shows the documents.
+func (s *Set) publishPage() error {
+	for name, contentType := range map[string]string{"docs.html": "text/html; charset=utf-8", "docs.js": "text/javascript; charset=utf-8", "docs.css": "text/css; charset=utf-8"} {
 		b, err := assets.ReadFile("docs/" + name)
 		if err != nil {
 			return fmt.Errorf("api: cannot read the page: %w", err)
 		}
-		s.keep("/docs/"+name, contentType, b, "")
+		path, policy := "/docs/"+name, ""
+		if name == "docs.html" {
+			path, policy, b = "/docs", docsPolicy, []byte(s.page(string(b)))
+		}
+		s.keep(path, contentType, policy, func() ([]byte, error) { return b, nil })
 	}
 	return nil
 }
 
-func (s *Set) keep(path, contentType string, body []byte, policy string) {
-	sum := sha256.Sum256(body)
-	s.files[path] = file{contentType, body, `"` + hex.EncodeToString(sum[:8]) + `"`, policy}
+// keep serves what write returns, which is called once.
+func (s *Set) keep(path, contentType, policy string, write func() ([]byte, error)) {
+	s.files[path] = sync.OnceValues(func() (f file, err error) {
+		defer func() {
+			if p := recover(); p != nil { // huma's way to say that it cannot describe something
+				err = fmt.Errorf("api: cannot write %s: %v", path, p)
+			}
+		}()
+		body, err := write()
+		if err != nil {
+			return file{}, fmt.Errorf("api: cannot write %s: %w", path, err)
+		}
+		sum := sha256.Sum256(body)
+		return file{contentType, body, `"` + hex.EncodeToString(sum[:8]) + `"`, policy}, nil
+	})
 }
 
-// OpenAPI is the document that /openapi.json serves.
-func (s *Set) OpenAPI() []byte { return slices.Clone(s.files["/openapi.json"].body) }
+// Check writes all documents, and returns why one cannot be.
+func (s *Set) Check() error {
+	for _, f := range s.files {
+		if _, err := f(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
-// AsyncAPI is the document that /asyncapi.json serves.
-func (s *Set) AsyncAPI() []byte { return slices.Clone(s.files["/asyncapi.json"].body) }
+// OpenAPI is the document that /openapi.json serves; nil where it cannot be written: see [Set.Check].
+func (s *Set) OpenAPI() []byte { return s.body("/openapi.json") }
+
+// AsyncAPI is the document that /asyncapi.json serves; nil where it cannot be written.
+func (s *Set) AsyncAPI() []byte { return s.body("/asyncapi.json") }
+
+func (s *Set) body(path string) []byte {
+	f, err := s.files[path]()
+	if err != nil {
+		return nil
+	}
+	return slices.Clone(f.body)
+}
 
 // file is a document that does not change.
 type file struct {
@@ -129,7 +159,10 @@ type file struct {
 }
 
 func (s *Set) file(q *rest.Request, path string) error {
-	f := s.files[path]
+	f, err := s.files[path]()
+	if err != nil {
+		return err
+	}
 	h := q.W.Header()
 	h.Set("ETag", f.etag)
 	if f.policy != "" {
