@@ -240,7 +240,7 @@ func TestBatchOfWhatFailed(t *testing.T) {
 
 // A batch that is cancelled soon sends nothing more, and one whose process has died goes on where it was.
 func TestBatchEndsAndGoesOn(t *testing.T) {
-	b := setup(t, func(o *api.Options) { o.AnswerWithin = 300 * time.Millisecond })
+	b := setup(t, func(o *api.Options) { o.AnswerWithin = 2 * time.Second })
 	const all = 103 // more than a page
 	for i := range all {
 		require.Equal(t, 200, b.post(fmt.Sprintf("/v1/gadgets/g%03d/create", i), `{"spec":{"name":"x"}}`).StatusCode)
