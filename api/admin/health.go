@@ -156,7 +156,7 @@ func (s *Service) readiness(q *rest.Request) error {
 	switch {
 	case p != nil || who.May(auth.Read) != nil || who.OfAll("") != nil: // names and verdicts only
 		for i := range h.Checks {
-			h.Checks[i].Detail = ""
+			h.Checks[i].Detail, h.Checks[i].Used, h.Checks[i].Limit = "", 0, 0
 		}
 	case q.Flag("verbose"):
 		h.Version, h.Profile, h.Indexes, h.Buffers = &s.o.Version, s.o.Profile, s.indexes(q), s.o.Buffers
@@ -201,4 +201,6 @@ type Check struct {
 	OK     bool   `json:"ok"`
 	Warn   bool   `json:"warn,omitempty"` // it is ready, but an operator should look
 	Detail string `json:"detail,omitempty"`
+	Used   int64  `json:"usedBytes,omitempty" doc:"Of a store: what it has"`
+	Limit  int64  `json:"limitBytes,omitempty" doc:"Of a store: what it may have"`
 }

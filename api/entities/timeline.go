@@ -35,6 +35,7 @@ type TimelineEvent struct {
 	CommandID  string          `json:"commandId,omitempty"`
 	Actor      string          `json:"actor,omitempty"`
 	Reason     string          `json:"reason,omitempty"`
+	TraceID    string          `json:"traceId,omitempty" doc:"Of the W3C trace context in which it happened"`
 	Data       json.RawMessage `json:"data,omitempty"`
 }
 
@@ -170,6 +171,9 @@ func (s *Store) event(q *rest.Request, m *machines.Machine, msg jetstream.Msg) (
 		return TimelineEvent{}, err
 	}
 	e := TimelineEvent{Seq: meta.Sequence.Stream, Previous: streams.Previous(msg.Headers(), meta.Sequence.Stream), ID: streams.Header(msg.Headers(), "ce-id"), Type: streams.Header(msg.Headers(), "ce-type"), Time: meta.Timestamp.UTC()}
+	if trace := strings.Split(streams.Header(msg.Headers(), streams.HeaderTrace), "-"); len(trace) > 2 {
+		e.TraceID = trace[1]
+	}
 	if e.Type == "" {
 		if a, err := s.Names.ParseEvent(msg.Subject(), m.Parent != ""); err == nil {
 			e.Type = a.Last

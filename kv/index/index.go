@@ -57,6 +57,7 @@ type Index struct {
 	table   *table // what is served; only Run changes it
 	subs    registry
 	waiters []waiter
+	recent  activity // of what was served
 
 	rev, known, pending, applied   atomic.Uint64
 	builds, breaks, lost, problems atomic.Uint64
@@ -193,8 +194,20 @@ func (ix *Index) take(t *table, ops []op, f *feed.Feed) {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	t.forget(horizon)
+	now := time.Now()
 	for i := range ops {
+		was := uint64(0)
+		if r := t.rows[ops[i].Key]; r != nil {
+			was = r.version
+		}
 		r, before := t.apply(&ops[i])
+		if r != nil && ops[i].problem == "" {
+			entered := ""
+			if r.state != before {
+				entered = r.state.name
+			}
+			ix.recent.add(now, was, r.version, entered)
+		}
 		ix.publish(t, &ops[i], r, before)
 	}
 	t.at = f.Position

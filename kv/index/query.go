@@ -23,7 +23,8 @@ type Query struct {
 	CreatedAfter, CreatedBefore time.Time // both exclusive
 	SinceBefore                 time.Time // in their state since before then
 
-	IDPrefix string // of the key's last token
+	IDPrefix string              // of the key's last token
+	Keys     map[string]struct{} // nil: any
 
 	Problems bool   // only items with a Problem
 	After    string // only keys after this one
@@ -171,6 +172,7 @@ type matcher struct {
 	bounds   [4]int64          // updated after, before, created after, before; 0: none
 	since    int64             // before; 0: none
 	prefix   string            // of the last token
+	keys     map[string]struct{}
 }
 
 // selection is a selector resolved to labels.
@@ -180,7 +182,7 @@ type selection struct {
 }
 
 func (t *table) matcher(q *Query) matcher {
-	m := matcher{bounds: [4]int64{nanos(q.UpdatedAfter), nanos(q.UpdatedBefore), nanos(q.CreatedAfter), nanos(q.CreatedBefore)}, since: nanos(q.SinceBefore), prefix: q.IDPrefix}
+	m := matcher{bounds: [4]int64{nanos(q.UpdatedAfter), nanos(q.UpdatedBefore), nanos(q.CreatedAfter), nanos(q.CreatedBefore)}, since: nanos(q.SinceBefore), prefix: q.IDPrefix, keys: q.Keys}
 	if q.Namespace == "" {
 		m.parent = q.Parent
 	}
@@ -247,6 +249,9 @@ func (m *matcher) match(r *row) bool {
 		return false
 	}
 	if m.prefix != "" && !strings.HasPrefix(r.key[strings.LastIndexByte(r.key, '.')+1:], m.prefix) {
+		return false
+	}
+	if _, among := m.keys[r.key]; m.keys != nil && !among {
 		return false
 	}
 	b := &m.bounds

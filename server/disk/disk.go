@@ -174,6 +174,7 @@ func (d *Watch) Check() admin.Check {
 	case err != nil:
 		c.OK, c.Detail = false, err.Error()
 	case room != nil && room.Limit > 0:
+		c.Used, c.Limit = room.Used, room.Limit
 		c.Warn = float64(room.Used) > storeWarns*float64(room.Limit)
 		c.Detail = fmt.Sprintf("takes writes; the streams have %s of %s", amount(room.Used), amount(room.Limit))
 	}

@@ -23,7 +23,7 @@ function drawing(m) {
       if (!lines.has(key)) lines.set(key, { from, to: e.to, on: [] });
       if (!lines.get(key).on.includes(e.on)) lines.get(key).on.push(e.on);
     }
-    const nodes = [{ id: '', width: 22, height: 22 }, ...m.states.map((s) => ({ id: s.name, width: Math.max(104, s.name.length * 7.4 + 50), height: 50 }))];
+    const nodes = [{ id: '', width: 22, height: 22 }, ...m.states.map((s) => ({ id: s.name, width: Math.max(104, s.name.length * 7.6 + 48), height: 50 }))];
     const d = layout(nodes, [...lines.values()]);
     for (const e of d.edges) e.on = lines.get(e.from + '→' + e.to).on;
     drawings.set(m, d);
@@ -47,7 +47,7 @@ export function Diagram({ m, counts, at, path, hrefOf, label }) {
   };
   return html`<div class="diagram">
     <div class="diagram-scroll" tabindex="0" role="region" aria-label=${label || `Diagram of ${m.name}`}>
-    <svg viewBox=${`0 0 ${d.width} ${d.height}`} width=${d.width} height=${d.height} role="group" aria-label=${`States of ${m.name}`}>
+    <svg viewBox=${`0 0 ${d.width} ${d.height}`} style=${{ width: '100%', maxWidth: d.width + 'px', minWidth: Math.min(d.width, Math.max(560, d.width * 0.66)) + 'px' }} role="group" aria-label=${`States of ${m.name}`}>
       <defs>${['', '-next', '-gone'].map((k) => html`<marker id=${'tip' + k} class=${'tip' + k} viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse"><path d="M0 0.8L7.500 4L0 7.200z" /></marker>`)}</defs>
       ${d.edges.map((e) => {
     const k = look(e);
@@ -74,13 +74,12 @@ function Node({ m, id, n, count: c, total, here, dim, href, onLook }) {
   const share = c && total ? c / total : 0;
   const doc = m.states.find((s) => s.name === id)?.doc;
   const inner = html`<g class=${classes('node', 'node-' + kind, here && 'node-here', dim && 'node-dim', c === 0 && 'node-none')} onMouseEnter=${() => onLook(id)} onMouseLeave=${() => onLook(null)}>
-    <title>${doc || id}</title>
     <rect class="node-box" x=${x} y=${y} width=${n.width} height=${n.height} rx="11" />
     ${share > 0 && html`<rect class="node-share" x=${x + 11} y=${y + n.height - 6} width=${Math.max(3, (n.width - 22) * share)} height="3" rx="1.500" />`}
-    <svg x=${x + 10} y=${y + (c === undefined ? 17 : 9)} width="15" height="15" viewBox="0 0 24 24" aria-hidden="true"><${Icon} name=${kinds[kind].icon} /></svg>
-    <text class="node-name" x=${x + 31} y=${y + (c === undefined ? 29 : 21)}>${id}</text>
+    <svg x=${x + 10} y=${y + (c === undefined ? 17 : 9)} width="15" height="15" viewBox="0 0 16 16" aria-hidden="true"><${Icon} name=${kinds[kind].icon} /></svg>
+    <text class="node-name" x=${x + 31} y=${y + (c === undefined ? 29 : 21)}>${id}</text>${' '}
     ${c !== undefined && html`<text class="node-count" x=${x + 31} y=${y + 37}>${count(c)}</text>`}
   </g>`;
-  const text = `${id}, ${kinds[kind].text}${c === undefined ? '' : `: ${c} ${c === 1 ? m.name : m.plural}`}${here ? ', now' : ''}`;
+  const text = `${id}${c === undefined ? '' : ` ${count(c)} ${c === 1 ? m.name : m.plural}`}, ${kinds[kind].text}${here ? ', now' : ''}`;
   return href ? html`<a href=${href} aria-label=${text} onFocus=${() => onLook(id)} onBlur=${() => onLook(null)}>${inner}</a>` : inner;
 }

@@ -2,8 +2,9 @@
 import { html, classes, useEffect, useRef, useState } from './base.js';
 import { Icon } from './icons.js';
 import { store, stored, useResource, useStore } from './store.js';
-import { get, machineURL, machines, session, signOut } from './api.js';
-import { connection, pause, resume, retry, useReload } from './live.js';
+import { machineURL, machines, session, signOut } from './api.js';
+import { connection, pause, resume, retry } from './live.js';
+import { useCounts } from './counts.js';
 import { nav } from './pages.js';
 import { place } from './router.js';
 import { count, prefs } from './time.js';
@@ -31,9 +32,9 @@ function Side({ path }) {
   const all = useResource(() => machines(), []);
   const here = (href) => (path === href.replace(/\/$/, '') || path === href ? 'page' : undefined);
   const there = (entry) => !entry.machine || all.data?.some((m) => m.name === entry.machine);
-  return html`<aside class="side">
+  return html`<aside class="side" aria-label="Console">
     <a class="brand" href="/ui/"><svg viewBox="0 0 32 32" width="28" height="28" aria-hidden="true"><rect width="32" height="32" rx="8" class="brand-box" /><path d="M9 22V10M9 16h6l4-6h4M15 16l4 6h4" class="brand-line" /><circle cx="9" cy="16" r="2.800" class="brand-dot" /></svg><span>Instar</span></a>
-    <nav aria-label="Console">
+    <nav aria-label="Pages">
       <ul>${nav.filter(there).map((n) => html`<li><a href=${n.href} aria-current=${here(n.href)}><${Icon} name=${n.icon} /><span>${n.text}</span></a></li>`)}</ul>
       <h2>Machines</h2>
       <ul>${(all.data || []).map((m) => html`<li key=${m.name}><${MachineLink} m=${m} current=${path === machineURL(m) || path.startsWith('/ui/entities/' + m.name + '/') ? 'page' : undefined} /></li>`)}</ul>
@@ -43,9 +44,7 @@ function Side({ path }) {
 }
 
 function MachineLink({ m, current }) {
-  const counts = useResource((signal) => get(`/v1/machines/${m.name}/counts`, {}, signal), [m.name]);
-  useReload(counts.reload, { machine: m.name }, 2000);
-  const states = counts.data?.data.states || {};
+  const states = useCounts(m.name).data || {};
   const failed = m.states.filter((s) => s.failed).reduce((n, s) => n + (states[s.name] || 0), 0);
   const lives = m.states.filter((s) => !s.terminal).reduce((n, s) => n + (states[s.name] || 0), 0);
   return html`<a href=${machineURL(m)} aria-current=${current}><span class=${classes('dot', failed > 0 && 'dot-bad')} aria-hidden="true"></span><span>${m.plural}</span>

@@ -3,8 +3,9 @@
 // end at the border of its node. Edges that lead back are turned round, edges over several columns get places in between, the order within columns
 // is improved until fewer lines cross, and then everything is moved towards its neighbours (Sugiyama's method).
 
-const gapX = 92;
-const gapY = 26;
+const gapX = 68;
+const gapY = 24;
+const gapLines = 4; // between an edge that passes and what is beside it
 
 export function layout(nodes, edges) {
   const byId = new Map(nodes.map((n) => [n.id, { ...n, out: [], in: [] }]));
@@ -132,11 +133,13 @@ function place(columns) {
   }
 }
 
+const between = (a, b) => (a.passing || b.passing ? gapLines : gapY);
+
 /** apart moves what overlaps: downwards from above, then the same upwards, and takes the middle. */
 function apart(col) {
   const down = col.map((n) => n.y);
   const up = [...down];
-  const room = (i) => col[i - 1].height / 2 + col[i].height / 2 + gapY;
+  const room = (i) => col[i - 1].height / 2 + col[i].height / 2 + between(col[i - 1], col[i]);
   for (let i = 1; i < col.length; i++) down[i] = Math.max(down[i], down[i - 1] + room(i));
   for (let i = col.length - 1; i > 0; i--) up[i - 1] = Math.min(up[i - 1], up[i] - room(i));
   col.forEach((n, i) => { n.y = (down[i] + up[i]) / 2; });

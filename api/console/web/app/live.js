@@ -60,19 +60,22 @@ export function resume() {
   for (const f of [...listeners]) f(null);
 }
 
+/** onChanges calls f as useChanges does, until what it returns is called. */
+export function onChanges(f, { machine, key } = {}) {
+  const listen = (items) => {
+    if (!items) { f(null); return; }
+    const ours = items.filter((c) => (!machine || c.machine === machine) && (!key || c.key === key));
+    if (ours.length) f(ours);
+  };
+  listeners.add(listen);
+  return () => listeners.delete(listen);
+}
+
 /** useChanges follows what changes, of one machine or key where the filter says so. */
 export function useChanges(f, { machine, key } = {}) {
   const latest = useRef(f);
   latest.current = f;
-  useEffect(() => {
-    const listen = (items) => {
-      if (!items) { latest.current(null); return; }
-      const ours = items.filter((c) => (!machine || c.machine === machine) && (!key || c.key === key));
-      if (ours.length) latest.current(ours);
-    };
-    listeners.add(listen);
-    return () => listeners.delete(listen);
-  }, [machine, key]);
+  useEffect(() => onChanges((items) => latest.current(items), { machine, key }), [machine, key]);
 }
 
 /** useReload calls reload after changes, at once and then at most every so many ms: for what has to be asked for anew, as counts. */

@@ -1,7 +1,7 @@
 // All machines: what each is for, and how many are in which state.
 import { html } from '../app/base.js';
-import { get, machineURL, machines } from '../app/api.js';
-import { useReload } from '../app/live.js';
+import { machineURL, machines } from '../app/api.js';
+import { useCounts } from '../app/counts.js';
 import { Failure, Heading, Loading, kindOf, kinds } from '../app/parts.js';
 import { Icon } from '../app/icons.js';
 import { useResource } from '../app/store.js';
@@ -16,9 +16,8 @@ export default function Machines() {
 
 /** MachineCard is one machine with a bar of its states; those without entities are left out of it. */
 export function MachineCard({ m }) {
-  const counts = useResource((signal) => get(`/v1/machines/${m.name}/counts`, {}, signal), [m.name]);
-  useReload(counts.reload, { machine: m.name }, 500);
-  const states = counts.data?.data.states || {};
+  const counts = useCounts(m.name);
+  const states = counts.data || {};
   const there = m.states.filter((s) => states[s.name] > 0);
   const total = there.reduce((n, s) => n + states[s.name], 0);
   const failed = there.filter((s) => s.failed).reduce((n, s) => n + states[s.name], 0);
@@ -29,7 +28,7 @@ export function MachineCard({ m }) {
     <div class="share" aria-hidden="true">${there.map((s) => html`<span class=${'share-' + kindOf(m, s.name)} style=${{ flexGrow: states[s.name] }}></span>`)}</div>
     <ul class="chips">${there.slice(0, 5).map((s) => html`<li><a class=${'state state-' + kindOf(m, s.name)} href=${machineURL(m, { state: s.name })}><${Icon} name=${kinds[kindOf(m, s.name)].icon} />${s.name} <span class="num">${count(states[s.name])}</span></a></li>`)}
       ${counts.data && !total && html`<li class="faint small">none yet</li>`}</ul>
-    <footer class="machine-foot small">${failed > 0 ? html`<a class="bad" href=${machineURL(m, { preset: 'failed' })}>${count(failed)} need somebody</a>` : html`<span class="faint">none need somebody</span>`}
+    <footer class="machine-foot small">${failed > 0 ? html`<a class="bad" href=${machineURL(m, { preset: 'failed' })}>${count(failed)} ${failed === 1 ? 'needs' : 'need'} somebody</a>` : total > 0 && html`<span class="faint">none needs somebody</span>`}
       ${moving > 0 && html`<a href=${machineURL(m, { preset: 'moving' })}>${count(moving)} on their way</a>`}</footer>
     <${Failure} error=${counts.error} small />
   </article>`;

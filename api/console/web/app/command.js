@@ -1,0 +1,109 @@
+// Sending commands. openCommand({m, command, entity, etag}) shows the form of a command, made from its schema, and sends it: for an entity, or for a new one where the command
+// begins a life. It can be rehearsed first (?dryRun), is sent with If-Match of what was seen and under a key that makes it safe to send twice, and asks for the name of the
+// thing where it destroys something. It answers true when it was sent. commandsOf(m, entity) says which commands there are, and why some cannot be sent now.
+import { html, useEffect, useRef, useState } from './base.js';
+import { commandSchema, entityPath, entityURL, may, newKey, send } from './api.js';
+import { Dialog, open } from './dialog.js';
+import { blank, Form, resolve } from './form.js';
+import { Failure, Loading, State } from './parts.js';
+import { navigate } from './router.js';
+import { toast } from './toast.js';
+import { namespace } from './frame.js';
+
+/** commandsOf is [{command, why}] of an entity; why says why it cannot be sent, and is empty for one that can. */
+export function commandsOf(m, entity) {
+  return m.commands.filter((c) => !c.report && !(c.birth && !entity.allowedCommands.includes(c.name))).map((command) => {
+    let why = '';
+    if (!may(command.admin ? 'admin' : 'operate')) why = `This needs the role ${command.admin ? 'admin' : 'operate'}.`;
+    else if (!entity.allowedCommands.includes(command.name)) {
+      const from = command.from.filter(Boolean);
+      why = from.length ? `Not in ${entity.state}: it is taken in ${from.slice(0, 4).join(', ')}${from.length > 4 ? ' and others' : ''}.` : `Not in ${entity.state}.`;
+    }
+    return { command, why };
+  });
+}
+
+export const openCommand = (props) => open(CommandDialog, props);
+
+function CommandDialog({ m, command, entity, etag, close }) {
+  const [form, setForm] = useState();
+  const [value, setValue] = useState();
+  const [id, setId] = useState('');
+  const [parent, setParent] = useState('');
+  const [ns, setNs] = useState(namespace.get() === '*' ? 'default' : namespace.get());
+  const [reason, setReason] = useState('');
+  const [typed, setTyped] = useState('');
+  const [guard, setGuard] = useState(true);
+  const [plan, setPlan] = useState();
+  const [error, setError] = useState();
+  const [busy, setBusy] = useState('');
+  const key = useRef(newKey());
+  useEffect(() => {
+    commandSchema(m.name, command.name).then((f) => { setForm(f); if (f.schema) setValue(begin(f, entity)); }, setError);
+  }, []);
+  const target = entity || { id, parent: parent || undefined, namespace: ns };
+  const danger = command.destructive && entity;
+  const ready = form && target.id && (!m.parent || target.parent) && (!danger || typed === entity.id);
+  const go = async (dryRun) => {
+    setBusy(dryRun ? 'dry' : 'send');
+    setError(undefined);
+    setPlan(undefined);
+    const headers = { ...(reason && { 'Instar-Reason': reason }), ...(!dryRun && { 'Idempotency-Key': key.current }), ...(entity && etag && guard && { 'If-Match': etag }) };
+    try {
+      const path = (await entityPath(m, target)) + '/' + command.name;
+      const { data, status } = await send('POST', path, { body: form.schema ? value : undefined, headers, query: { namespace: target.namespace, ...(dryRun && { dryRun: 'true' }) } });
+      if (dryRun) { setPlan(data); return; }
+      const url = entityURL(m, target);
+      toast(status === 202 ? `${command.name} of ${target.id} is stored and will be decided soon.` : data.outcome === 'applied' ? `${command.name}: ${target.id} is ${data.state}.` : `${command.name} changed nothing: ${target.id} is ${data.state}.`, 'good', entity ? undefined : { href: url, text: 'Open it' });
+      close(true);
+      if (!entity) navigate(url);
+    } catch (e) {
+      setError(e);
+      if (e.status && e.status < 500) key.current = newKey(); // a refusal is an answer, which is kept under its key
+    } finally {
+      setBusy('');
+    }
+  };
+  return html`<${Dialog} title=${entity ? `${command.name} ${m.name} ${entity.id}` : `New ${m.name}: ${command.name}`} wide=${!!form?.schema} onClose=${() => close(false)}>
+    <form onSubmit=${(e) => { e.preventDefault(); if (ready && !busy) go(false); }}>
+      ${command.doc && html`<p class="sub">${command.doc}</p>`}
+      ${!form && !error && html`<${Loading} rows=${2} />`}
+      ${!entity && html`<div class="fields">
+        ${m.parent && html`<label class="field"><span class="field-name">${m.parent}<span class="required" aria-hidden="true">*</span></span><input class="input mono" required value=${parent} onInput=${(e) => setParent(e.target.value)} /></label>`}
+        <label class="field"><span class="field-name">Id<span class="required" aria-hidden="true">*</span></span><input class="input mono" required autofocus pattern="[a-z0-9]([a-z0-9\\-]{0,61}[a-z0-9])?" value=${id} onInput=${(e) => setId(e.target.value)} /><span class="field-hint">Small letters, digits and dashes, up to 63</span></label>
+        <label class="field"><span class="field-name">Namespace</span><input class="input mono" value=${ns} onInput=${(e) => setNs(e.target.value)} /></label></div>`}
+      ${form?.schema && value !== undefined && html`<${Form} schema=${form.schema} schemas=${form.schemas} value=${value} onChange=${(v) => setValue(v ?? {})} errors=${error?.errors} />`}
+      <label class="field"><span class="field-name">Reason</span><input class="input" maxlength="1024" placeholder="Shown in the timeline" value=${reason} onInput=${(e) => setReason(e.target.value)} /></label>
+      ${entity && html`<label class="check"><input type="checkbox" checked=${guard} onChange=${(e) => setGuard(e.target.checked)} /><span>Only if nothing has changed since I looked (revision ${entity.revision})</span></label>`}
+      ${danger && html`<label class="field"><span class="field-name">This cannot be undone. Type <b class="mono">${entity.id}</b> to confirm</span><input class="input mono" autocomplete="off" value=${typed} onInput=${(e) => setTyped(e.target.value)} /></label>`}
+      <${Failure} error=${error} small />
+      ${plan && html`<${Plan} plan=${plan} m=${m} />`}
+      <footer class="dialog-foot">
+        <button type="button" class="button" disabled=${!form || !target.id || !!busy} onClick=${() => go(true)}>${busy === 'dry' ? 'Rehearsing…' : 'Dry run'}</button>
+        <button type="button" class="button" onClick=${() => close(false)}>Cancel</button>
+        <button type="submit" class=${'button ' + (danger ? 'button-danger' : 'button-main')} disabled=${!ready || !!busy}>${busy === 'send' ? 'Sending…' : danger ? `${command.name} ${entity.id}` : command.name}</button>
+      </footer>
+    </form>
+  </${Dialog}>`;
+}
+
+/** begin is what a form begins with: what the entity has under the same names, as its specification, so that one changes it rather than writes it anew. */
+function begin(f, entity) {
+  const value = blank(f.schema, f.schemas) ?? {};
+  const had = entity?.data;
+  if (!had || typeof had !== 'object') return value;
+  for (const [name, p] of Object.entries(resolve(f.schema, f.schemas).properties || {})) {
+    const of = resolve(p, f.schemas);
+    if (had[name] && typeof had[name] === 'object' && of.properties && Object.keys(had[name]).every((k) => k in of.properties)) value[name] = structuredClone(had[name]);
+  }
+  return value;
+}
+
+/** Plan shows what a rehearsal has said. */
+function Plan({ plan, m }) {
+  const d = plan.dryRun || {};
+  return html`<div class="plan" role="status"><b>Dry run: nothing was stored.</b>
+    <p>${plan.outcome === 'applied' ? html`${d.from ? html`<${State} m=${m} state=${d.from} /> would become ` : 'It would begin as '}<${State} m=${m} state=${plan.state} />` : 'It would change nothing.'}</p>
+    ${d.events?.length > 0 && html`<p class="small">Events: <span class="mono">${d.events.join(', ')}</span></p>`}
+    ${d.effects?.length > 0 && html`<p class="small">Starts: <span class="mono">${d.effects.join(', ')}</span></p>`}</div>`;
+}

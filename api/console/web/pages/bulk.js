@@ -1,0 +1,79 @@
+// One command for many entities: those that are selected, or all that match the filters. It becomes a batch (/v1/batches), which can be rehearsed, is watched as it goes, and can be stopped.
+import { html, useEffect, useState } from '../app/base.js';
+import { commandSchema, entityURL, may, newKey, ofKey, send, get } from '../app/api.js';
+import { Dialog, open } from '../app/dialog.js';
+import { blank, Form } from '../app/form.js';
+import { Failure } from '../app/parts.js';
+import { count } from '../app/time.js';
+
+export function Bulk({ m, filter, selected, matching, rows, clear }) {
+  const some = selected.size > 0;
+  const whole = !filter.stuck; // what a batch can say of a filter
+  if (!rows.length || (!some && !whole)) return null;
+  const commands = m.commands.filter((c) => !c.report && !c.birth && may(c.admin ? 'admin' : 'operate'));
+  const ask = (command) => open(BatchDialog, { m, command, filter, keys: some ? [...selected] : undefined, matching }).then((sent) => sent && clear());
+  return html`<div class="bulk" role="group" aria-label="Commands for many">
+    <b class="num">${some ? `${count(selected.size)} selected` : matching !== undefined ? `All ${count(matching)}` : 'All that match'}</b>
+    <label class="order">Send <select class="input" value="" onChange=${(e) => { const c = commands.find((c) => c.name === e.target.value); e.target.value = ''; if (c) ask(c); }}>
+      <option value="">a command…</option>${commands.map((c) => html`<option value=${c.name}>${c.name}</option>`)}</select></label>
+    ${some && html`<button type="button" class="button button-quiet small" onClick=${clear}>Clear</button>`}
+  </div>`;
+}
+
+function BatchDialog({ m, command, filter, keys, matching, close }) {
+  const [form, setForm] = useState();
+  const [value, setValue] = useState();
+  const [reason, setReason] = useState('');
+  const [typed, setTyped] = useState('');
+  const [plan, setPlan] = useState();
+  const [op, setOp] = useState();
+  const [error, setError] = useState();
+  const [busy, setBusy] = useState(false);
+  useEffect(() => { commandSchema(m.name, command.name).then((f) => { setForm(f); if (f.schema) setValue(blank(f.schema, f.schemas) ?? {}); }, setError); }, []);
+  const request = (dryRun) => ({
+    machine: m.name, command: command.name, ...(dryRun && { dryRun: true }), ...(form.schema && { body: value }),
+    filter: { namespace: filter.namespace, ...(filter.parent && { parent: filter.parent }), ...(filter.idPrefix && !keys && { idPrefix: filter.idPrefix }), ...(keys ? { keys } : { ...(filter.state.length && { states: filter.state }), ...(filter.label.length && { labels: filter.label }) }) },
+  });
+  const go = async (dryRun) => {
+    setBusy(true);
+    setError(undefined);
+    try {
+      const { data } = await send('POST', '/v1/batches', { body: request(dryRun), headers: dryRun ? {} : { 'Idempotency-Key': newKey(), ...(reason && { 'Instar-Reason': reason }) } });
+      if (dryRun) setPlan(data); else setOp(data);
+    } catch (e) { setError(e); } finally { setBusy(false); }
+  };
+  const name = op?.name;
+  useEffect(() => {
+    if (!op || op.done) return;
+    let gone = false;
+    const timer = setTimeout(() => get('/v1/operations/' + encodeURIComponent(name)).then(({ data }) => !gone && setOp(data), (e) => !gone && (setError(e), setOp((o) => ({ ...o })))), 400);
+    return () => { gone = true; clearTimeout(timer); };
+  }, [op]);
+  const stop = () => send('POST', `/v1/operations/${encodeURIComponent(name)}/cancel`).then(() => {}, setError);
+  const word = `${command.name} ${keys ? keys.length : matching ?? 'all'}`;
+  const ready = form && (!command.destructive || typed === word);
+  const what = keys ? `${keys.length} selected ${m.plural}` : matching !== undefined ? `all ${matching} ${m.plural} that match` : `all ${m.plural} that match`;
+  return html`<${Dialog} title=${`${command.name}: ${what}`} wide onClose=${() => close(!!op)}>
+    ${op ? html`<${Progress} op=${op} total=${plan?.matched ?? keys?.length ?? matching} m=${m} />
+      <${Failure} error=${error} small />
+      <footer class="dialog-foot">${!op.done && html`<button type="button" class="button button-danger" onClick=${stop}>Stop</button>`}<button type="button" class="button button-main" onClick=${() => close(true)}>${op.done ? 'Close' : 'Leave it running'}</button></footer>`
+    : html`<form onSubmit=${(e) => { e.preventDefault(); if (ready && !busy) go(false); }}>
+      ${command.doc && html`<p class="sub">${command.doc}</p>`}
+      ${form?.schema && value !== undefined && html`<${Form} schema=${form.schema} schemas=${form.schemas} value=${value} onChange=${(v) => setValue(v ?? {})} errors=${error?.errors} />`}
+      <label class="field"><span class="field-name">Reason</span><input class="input" maxlength="1024" placeholder="Shown in the timelines" value=${reason} onInput=${(e) => setReason(e.target.value)} /></label>
+      ${command.destructive && html`<label class="field"><span class="field-name">This cannot be undone. Type <b class="mono">${word}</b> to confirm</span><input class="input mono" autocomplete="off" value=${typed} onInput=${(e) => setTyped(e.target.value)} /></label>`}
+      <${Failure} error=${error} small />
+      ${plan && html`<div class="plan" role="status"><b>Dry run: ${count(plan.matched)} match now. Nothing was sent.</b><p class="small mono">${plan.keys.slice(0, 12).join(', ')}${plan.matched > 12 ? ' …' : ''}</p></div>`}
+      <footer class="dialog-foot"><button type="button" class="button" disabled=${!form || busy} onClick=${() => go(true)}>Dry run</button><button type="button" class="button" onClick=${() => close(false)}>Cancel</button>
+        <button type="submit" class=${'button ' + (command.destructive ? 'button-danger' : 'button-main')} disabled=${!ready || busy}>Send</button></footer></form>`}
+  </${Dialog}>`;
+}
+
+/** Progress shows how a batch stands, and what was refused. */
+function Progress({ op, total, m }) {
+  const p = op.metadata.progress || op.response || {};
+  const done = p.matched || 0;
+  return html`<div class="progress"><progress max=${Math.max(total || 0, done, 1)} value=${op.done ? Math.max(total || 0, done, 1) : done} aria-label="Progress"></progress>
+    <p role="status"><b class="num">${count(done)}</b>${total ? ` of ${count(total)}` : ''} · ${p.applied || 0} applied, ${p.unchanged || 0} unchanged, ${p.refused || 0} refused${p.failed ? `, ${p.failed} failed` : ''}${op.done ? '. Done.' : '…'}</p>
+    ${p.failures?.length > 0 && html`<table class="plain-table"><thead><tr><th scope="col">Entity</th><th scope="col">Why not</th></tr></thead><tbody>${p.failures.map((f) => html`<tr><td><a href=${entityURL(m, ofKey(f.key))}>${f.key}</a></td><td>${f.detail || f.code}</td></tr>`)}</tbody></table>`}</div>`;
+}

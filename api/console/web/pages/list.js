@@ -1,0 +1,151 @@
+// The list of a machine's entities: filters in the address (state, label, q, parent, preset, order), pages by cursor as one scrolls, live, with views that are kept under a name
+// and commands for all that are selected or that match.
+import { html, useCallback, useEffect, useRef, useState } from '../app/base.js';
+import { collection, entityURL, get, keyOf, may } from '../app/api.js';
+import { Icon } from '../app/icons.js';
+import { announce, useChanges } from '../app/live.js';
+import { Empty, Failure, Labels, State, kindOf } from '../app/parts.js';
+import { place, useQuery } from '../app/router.js';
+import { stored, useStore } from '../app/store.js';
+import { Table } from '../app/table.js';
+import { Since, Time, count } from '../app/time.js';
+import { Bulk } from './bulk.js';
+
+const views = stored('views', {}); // machine → {name: query}
+
+/** filterOf is the query of a list from that of the address. */
+function filterOf(m, query, ns) {
+  const f = { namespace: ns, state: query.getAll('state').flatMap((s) => s.split(',')).filter(Boolean), label: query.getAll('label'), idPrefix: query.get('q') || '', parent: query.get('parent') || '', orderBy: query.get('order') || '' };
+  const preset = query.get('preset') || '';
+  if (preset === 'failed') f.state = m.states.filter((s) => s.failed).map((s) => s.name);
+  if (preset === 'moving' || preset.startsWith('stuck')) f.state = m.states.filter((s) => s.transitional).map((s) => s.name);
+  if (preset.startsWith('stuck')) {
+    f.stuck = Number(preset.split('-')[1]) || 5;
+    f.orderBy ||= 'since';
+  }
+  return f;
+}
+
+const asked = ({ stuck, ...f }, limit, cursor) => ({ ...f, limit, cursor, ...(stuck && { sinceBefore: new Date(Math.floor(Date.now() / 60000 - stuck) * 60000).toISOString() }) });
+
+/** useList loads a list page by page, and keeps it current. */
+function useList(m, filter) {
+  const id = JSON.stringify([m.name, filter]);
+  const [list, setList] = useState({ id, rows: [], next: '', loading: true });
+  const now = useRef(list);
+  now.current = list;
+  const busy = useRef();
+  const load = useCallback(async (more) => {
+    if (busy.current === id) return;
+    busy.current = id;
+    const before = now.current.id === id ? now.current : { rows: [], next: '' };
+    try {
+      const limit = more ? 200 : Math.min(500, Math.max(100, before.rows.length));
+      const query = more ? { ...before.query, limit, cursor: before.next } : asked(filter, limit);
+      const { data } = await get(collection(m), query);
+      if (busy.current !== id) return;
+      const rows = more ? [...before.rows, ...data.items] : before.rows.length > 500 ? before.rows : data.items;
+      setList({ id, rows, next: more || before.rows.length <= 500 ? data.nextCursor : before.next, query: more ? before.query : query, loading: false, stale: data.staleSeconds });
+    } catch (error) {
+      if (busy.current === id) setList((l) => ({ ...l, id, error, loading: false, rows: l.id === id ? l.rows : [] }));
+    } finally {
+      if (busy.current === id) busy.current = undefined;
+    }
+  }, [id]);
+  useEffect(() => {
+    setList({ id, rows: [], next: '', loading: true });
+    load(false);
+    return () => { busy.current = undefined; };
+  }, [id]);
+  const timer = useRef();
+  useEffect(() => () => clearTimeout(timer.current), []);
+  useChanges((changes) => {
+    if (changes && now.current.rows.length > 500) {
+      const newer = new Map(changes.map((c) => [c.key, c.item]));
+      setList((l) => ({ ...l, rows: l.rows.map((r) => (newer.has(keyOf(r)) ? newer.get(keyOf(r)) || { ...r, problem: 'deleted' } : r)) }));
+      return;
+    }
+    timer.current ??= setTimeout(() => { timer.current = undefined; load(false); }, 700);
+  }, { machine: m.name });
+  return { ...list, rows: list.id === id ? list.rows : [], more: () => list.next && load(true), reload: () => load(false) };
+}
+
+export function List({ m, ns, states }) {
+  const [query, setQuery] = useQuery();
+  const filter = filterOf(m, query, ns);
+  const list = useList(m, filter);
+  const [selected, setSelected] = useState(new Set());
+  useEffect(() => setSelected(new Set()), [m.name, query.toString()]);
+  const matching = filter.label.length || filter.idPrefix || filter.parent || filter.stuck ? undefined : (filter.state.length ? filter.state : m.states.map((s) => s.name)).reduce((n, s) => n + (states?.[s] || 0), 0);
+  useEffect(() => { if (matching !== undefined) announce(`${matching} ${m.plural}`); }, [matching]);
+  const preset = query.get('preset');
+  const narrowed = [...query.keys()].some((k) => k !== 'order');
+  const chosen = preset ? [] : filter.state;
+  const toggle = (s) => setQuery({ preset: null, state: chosen.includes(s) ? chosen.filter((x) => x !== s) : [...chosen, s] });
+  const columns = [
+    { text: 'Id', cell: (e) => e.id, class: 'cell-id' },
+    { text: 'State', cell: (e) => (e.problem ? html`<span class="state state-failed"><${Icon} name="alert" />${e.problem === 'deleted' ? 'deleted' : 'unreadable'}</span>` : html`<${State} m=${m} state=${e.state} />`) },
+    ...(m.parent ? [{ text: m.parent, cell: (e) => html`<a href=${entityURL(m.parent, { id: e.parent, namespace: e.namespace })}>${e.parent}</a>` }] : []),
+    { text: 'In it for', cell: (e) => (kindOf(m, e.state) === 'moving' ? html`<${Since} at=${e.since} />` : html`<${Time} at=${e.since} />`) },
+    ...(ns === '*' ? [{ text: 'Namespace', cell: (e) => html`<span class="soft">${e.namespace}</span>` }] : []),
+    { text: 'Labels', cell: (e) => html`<${Labels} labels=${e.labels} />` },
+    { text: 'Version', cell: (e) => e.version, class: 'cell-end num' },
+    { text: 'Changed', cell: (e) => html`<${Time} at=${e.updatedAt} />` },
+  ];
+  const canAct = may('operate');
+  return html`<section class="list" aria-label=${m.plural}>
+    <div class="chips" role="group" aria-label="Presets">
+      <button type="button" class="chip" aria-pressed=${!narrowed} onClick=${() => setQuery({ preset: null, state: null, label: null, q: null, parent: null, view: null })}>All</button>
+      <button type="button" class="chip" aria-pressed=${preset === 'failed'} onClick=${() => setQuery({ state: null, preset: 'failed' })}><${Icon} name="alert" />Needs somebody</button>
+      <button type="button" class="chip" aria-pressed=${preset === 'moving'} onClick=${() => setQuery({ state: null, preset: 'moving' })}><${Icon} name="spin" />On its way</button>
+      ${[5, 60].map((n) => html`<button type="button" class="chip" aria-pressed=${preset === 'stuck-' + n} onClick=${() => setQuery({ state: null, preset: 'stuck-' + n })}><${Icon} name="clock" />Stuck over ${n === 60 ? 'an hour' : n + ' min'}</button>`)}
+      <${Views} m=${m} query=${query} />
+    </div>
+    <div class="chips" role="group" aria-label="States">${m.states.filter((s) => states?.[s.name] > 0 || chosen.includes(s.name)).map((s) => html`<button key=${s.name} type="button" class="chip" aria-pressed=${chosen.includes(s.name)} onClick=${() => toggle(s.name)}>${s.name}<span class="num faint">${count(states?.[s.name] || 0)}</span></button>`)}</div>
+    <${Filters} m=${m} query=${query} setQuery=${setQuery} filter=${filter} />
+    <${Failure} error=${list.error} retry=${list.reload} small />
+    ${list.stale > 0 && html`<p class="bad small">This node hears nothing of the others: the list is its state of ${Math.round(list.stale)} s ago.</p>`}
+    ${canAct && html`<${Bulk} m=${m} filter=${filter} selected=${selected} matching=${matching} rows=${list.rows} clear=${() => setSelected(new Set())} />`}
+    <${Table} label=${`List of ${m.plural}`} columns=${columns} rows=${list.rows} total=${matching ?? (list.next ? -1 : list.rows.length)} keyOf=${keyOf} hrefOf=${(e) => entityURL(m, e)} onEnd=${list.more} selected=${canAct ? selected : undefined} onSelect=${canAct ? setSelected : undefined}
+      empty=${list.loading ? html`<p class="faint pad">Loading…</p>` : list.error ? html`<p class="faint pad">–</p>` : html`<${Empty} title=${narrowed ? 'Nothing matches' : `No ${m.plural} yet`}><p>${narrowed ? 'Take a filter away to see more.' : `The first one appears here as soon as there is one${ns === '*' ? '' : ' in the namespace ' + ns}.`}</p></${Empty}>`} />
+    <p class="faint small" role="status">${list.rows.length ? `${count(list.rows.length)}${matching !== undefined ? ` of ${count(matching)}` : list.next ? ' and more' : ''}` : ''}</p>
+  </section>`;
+}
+
+function Filters({ m, query, setQuery, filter }) {
+  const [q, setQ] = useState(filter.idPrefix);
+  const [label, setLabel] = useState('');
+  const timer = useRef();
+  useEffect(() => setQ(filter.idPrefix), [filter.idPrefix]);
+  const type = (text) => {
+    setQ(text);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => setQuery({ q: text.trim() || null }), 250);
+  };
+  useEffect(() => () => clearTimeout(timer.current), []);
+  return html`<div class="toolbar">
+    <input class="input" type="search" aria-label="Ids that begin with" placeholder="Id begins with…" value=${q} onInput=${(e) => type(e.target.value)} spellcheck=${false} autocomplete="off" />
+    <form class="inline-form" onSubmit=${(e) => { e.preventDefault(); if (label.trim()) setQuery({ label: [...filter.label, label.trim()] }); setLabel(''); }}>
+      <input class="input" aria-label="Add a label: k=v, k!=v, or k" placeholder="Label: team=web" value=${label} onInput=${(e) => setLabel(e.target.value)} spellcheck=${false} autocomplete="off" /></form>
+    ${filter.label.map((l) => html`<button type="button" class="chip" aria-label=${`Take away the label ${l}`} onClick=${() => setQuery({ label: filter.label.filter((x) => x !== l) })}>${l}<${Icon} name="close" /></button>`)}
+    ${filter.parent && html`<button type="button" class="chip" onClick=${() => setQuery({ parent: null })}>${m.parent}: ${filter.parent}<${Icon} name="close" /></button>`}
+    <label class="order">Order <select class="input" value=${query.get('order') || ''} onChange=${(e) => setQuery({ order: e.target.value || null })}>
+      <option value="">id</option><option value="updatedAt desc">changed last</option><option value="createdAt desc">newest</option><option value="since">longest in its state</option></select></label>
+  </div>`;
+}
+
+function Views({ m, query }) {
+  const all = useStore(views)[m.name] || {};
+  const { path } = useStore(place);
+  const [naming, setNaming] = useState(false);
+  const text = query.toString();
+  const put = (name, q) => views.set((v) => {
+    const of = { ...v[m.name] };
+    if (q === null) delete of[name]; else of[name] = q;
+    return { ...v, [m.name]: of };
+  });
+  return html`${Object.entries(all).map(([name, q]) => html`<span class="chip-pair"><a class="chip" href=${path + (q ? '?' + q : '')} aria-current=${q === text ? 'true' : undefined}><${Icon} name="star" />${name}</a>
+      <button type="button" class="button button-quiet small" aria-label=${`Forget the view ${name}`} onClick=${() => put(name, null)}><${Icon} name="close" /></button></span>`)}
+    ${naming ? html`<form class="inline-form" onSubmit=${(e) => { e.preventDefault(); const n = e.target.elements.view.value.trim(); if (n) put(n, text); setNaming(false); }}><input class="input small" name="view" aria-label="Name of the view" placeholder="Name of the view" autofocus maxlength="40" /></form>`
+    : text && !Object.values(all).includes(text) && html`<button type="button" class="chip" onClick=${() => setNaming(true)}><${Icon} name="star" />Keep this view</button>`}`;
+}

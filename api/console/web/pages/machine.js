@@ -1,0 +1,36 @@
+// A machine: its diagram with how many are in each state, and the list of its entities. All filters are in the address.
+import { html, useState } from '../app/base.js';
+import { get, machine, machineURL, may } from '../app/api.js';
+import { Diagram } from '../app/diagram.js';
+import { openCommand } from '../app/command.js';
+import { namespace } from '../app/frame.js';
+import { Icon } from '../app/icons.js';
+import { useReload } from '../app/live.js';
+import { Card, Failure, Heading, Loading } from '../app/parts.js';
+import { stored, useResource, useStore } from '../app/store.js';
+import { List } from './list.js';
+
+const folded = stored('diagram.folded', false);
+
+export default function Machine({ params }) {
+  const it = useResource(() => machine(params.machine), [params.machine]);
+  if (it.error) return html`<${Heading} title=${`No machine ${params.machine}`} crumbs=${[{ href: '/ui/machines', text: 'Machines' }]} /><${Failure} error=${it.error} retry=${it.reload} />`;
+  return it.data ? html`<${Shown} m=${it.data} />` : html`<${Loading} />`;
+}
+
+function Shown({ m }) {
+  const ns = useStore(namespace);
+  const fold = useStore(folded);
+  const counts = useResource((signal) => get(`/v1/machines/${m.name}/counts`, { namespace: ns }, signal), [m.name, ns]);
+  useReload(counts.reload, { machine: m.name }, 250);
+  const states = counts.data?.data.states;
+  const births = m.commands.filter((c) => c.birth && !c.report);
+  return html`<${Heading} title=${m.plural} sub=${m.doc} crumbs=${[{ href: '/ui/machines', text: 'Machines' }]}>
+      ${births.filter((c) => may(c.admin ? 'admin' : 'operate')).slice(0, 3).map((c, i) => html`<button type="button" class=${'button' + (i === 0 ? ' button-main' : '')} onClick=${() => openCommand({ m, command: c })}>${c.name} ${m.name}</button>`)}
+    </${Heading}>
+    <${Failure} error=${counts.error} small />
+    <${Card} title="States" action=${html`<button type="button" class="button button-quiet small" aria-expanded=${!fold} onClick=${() => folded.set(!fold)}><${Icon} name=${fold ? 'right' : 'down'} />${fold ? 'Show the diagram' : 'Hide'}</button>`}>
+      ${!fold && html`<${Diagram} m=${m} counts=${states} hrefOf=${(state) => machineURL(m, { state })} />`}
+    </${Card}>
+    <${List} m=${m} ns=${ns} states=${states} />`;
+}

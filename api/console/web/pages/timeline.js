@@ -1,0 +1,108 @@
+// How an entity came to be what it is. useTimeline(path, namespace) reads its events and goes on behind the last one: {items, error, loading, more}. Timeline shows them, the newest first: what was asked for and
+// by whom, what it led to, what was done and tried; bars for how long each lasted, gaps without anything as one line.
+import { html, classes, useCallback, useEffect, useRef, useState } from '../app/base.js';
+import { get } from '../app/api.js';
+import { Icon } from '../app/icons.js';
+import { Copy, Failure, Json, Loading, State } from '../app/parts.js';
+import { duration, Time, count } from '../app/time.js';
+
+const most = 5000; // events that are kept in the page
+
+export function useTimeline(path, namespace) {
+  const [line, setLine] = useState({ items: undefined });
+  const run = useRef({});
+  const more = useCallback(() => {
+    const r = run.current;
+    if (r.busy) { r.again = true; return; }
+    r.busy = true;
+    const id = r.id;
+    (async () => {
+      do {
+        r.again = false;
+        for (;;) {
+          const { data } = await get(path + '/events', { namespace, after: r.after || undefined, limit: 500 });
+          if (run.current.id !== id) return;
+          if (data.items.length) r.after = data.items[data.items.length - 1].seq;
+          setLine((l) => ({ items: [...(l.items || []), ...data.items].slice(-most), error: undefined }));
+          if (!data.nextCursor) break;
+        }
+      } while (r.again);
+    })().catch((error) => setLine((l) => ({ ...l, error }))).finally(() => { r.busy = false; });
+  }, [path, namespace]);
+  useEffect(() => {
+    run.current = { id: {}, after: 0 };
+    setLine({ items: undefined });
+    more();
+  }, [path, namespace]);
+  return { ...line, more };
+}
+
+/** steps puts together the events of one decision: they have the same version and command. */
+function steps(items) {
+  const all = [];
+  for (const e of items) {
+    const last = all[all.length - 1];
+    if (last && last.version === e.version && last.commandId === e.commandId && last.command === e.command) last.events.push(e);
+    else all.push({ version: e.version, command: e.command, commandId: e.commandId, actor: e.actor, reason: e.reason, from: e.from, to: e.to, time: e.time, seq: e.seq, events: [e] });
+  }
+  all.forEach((s, i) => {
+    const next = all[i + 1];
+    s.lasts = next ? Date.parse(next.time) - Date.parse(s.time) : undefined;
+    s.refused = s.events.some((e) => /refused|rejected/.test(e.type));
+    s.failed = s.events.some((e) => e.class === 'error');
+  });
+  return all;
+}
+
+export function Timeline({ m, line, seq }) {
+  const [shown, setShown] = useState(100);
+  if (!line.items) return html`<${Failure} error=${line.error} small />${!line.error && html`<${Loading} />`}`;
+  const all = steps(line.items).reverse();
+  if (!all.length) return html`<p class="faint pad">No events are kept.</p>`;
+  const longest = Math.max(1, ...all.map((s) => s.lasts || 0));
+  const until = seq ? Math.max(shown, all.findIndex((s) => s.events.some((e) => String(e.seq) === seq)) + 1) : shown;
+  return html`<${Failure} error=${line.error} small />
+    <ol class="timeline">${all.slice(0, until).map((s, i) => html`${s.lasts > 600000 && i > 0 && html`<li class="gap" key=${'gap' + s.seq}><span>${duration(s.lasts)} in which nothing happened</span></li>`}
+      <${Step} key=${s.seq} m=${m} s=${s} longest=${longest} open=${seq && s.events.some((e) => String(e.seq) === seq)} />`)}</ol>
+    ${until < all.length && html`<button type="button" class="button" onClick=${() => setShown(until + 200)}>Show older ones (${count(all.length - until)})</button>`}`;
+}
+
+function Step({ m, s, longest, open }) {
+  const [raw, setRaw] = useState(!!open);
+  const at = useRef();
+  useEffect(() => { if (open) at.current.scrollIntoView({ block: 'center' }); }, []);
+  const moves = s.from !== s.to && s.to;
+  const known = m.commands.find((c) => c.name === s.command);
+  const width = s.lasts ? Math.max(2, (Math.log1p(s.lasts) / Math.log1p(longest)) * 100) : 0;
+  return html`<li class=${classes('step', s.refused && 'step-refused', s.failed && 'step-failed', moves && 'step-moves')} ref=${at}>
+    <span class="step-mark" aria-hidden="true"><${Icon} name=${s.refused ? 'close' : s.failed ? 'alert' : moves ? 'check' : known?.report ? 'steady' : 'right'} /></span>
+    <div class="step-body">
+      <div class="step-head"><b class="mono">${s.command || s.events[0].type}</b>
+        ${s.refused ? html`<span class="state state-failed">refused</span>` : moves ? html`<span class="step-move">${s.from ? html`<${State} m=${m} state=${s.from} /><${Icon} name="right" label="to" />` : ''}<${State} m=${m} state=${s.to} /></span>` : html`<span class="faint small">stays ${s.to}</span>`}
+        <span class="step-time"><${Time} at=${s.time} /></span></div>
+      ${(s.actor || s.reason) && html`<p class="small faint">${known?.report ? 'reported' : 'asked for'} by ${s.actor || 'somebody'}${s.reason && html`: ${s.reason}`}</p>`}
+      <ul class="step-events">${s.events.map((e) => html`<li key=${e.seq}><span class=${classes('mono small', e.class === 'error' && 'bad')}>${e.type}</span>${summary(e.data) && html` <span class="small faint">${summary(e.data)}</span>`}</li>`)}</ul>
+      ${s.lasts !== undefined && html`<div class="bar-row"><span class="time-bar"><span style=${{ width: width + '%' }}></span></span><span class="small faint num">${duration(s.lasts)} until the next</span></div>`}
+      <button type="button" class="button button-quiet small" aria-expanded=${raw} onClick=${() => setRaw(!raw)}><${Icon} name=${raw ? 'down' : 'right'} />version ${s.version} · ${s.events.length} ${s.events.length === 1 ? 'event' : 'events'}</button>
+      ${raw && html`<div class="stack"><p class="small faint">command id <span class="mono">${s.commandId || '–'}</span>${s.commandId && html`<${Copy} text=${s.commandId} label="Copy the command id" />`}${s.events[0].traceId && html` · trace <span class="mono">${s.events[0].traceId}</span><${Copy} text=${s.events[0].traceId} label="Copy the trace id" />`}</p>
+        <${Json} value=${s.events} label=${'Events of version ' + s.version} /></div>`}
+    </div>
+  </li>`;
+}
+
+const telling = ['error', 'message', 'code', 'detail', 'reason', 'attempt', 'attempts', 'maxAttempts', 'nextRetryAt', 'nextAttemptAt', 'retryAt', 'url', 'revision', 'step', 'stage', 'image', 'status', 'ready'];
+
+/** summary is what tells most of the data of an event, in one line. */
+function summary(data) {
+  if (!data || typeof data !== 'object') return '';
+  const of = (o, prefix = '') => Object.entries(o).flatMap(([k, v]) => {
+    if (v === null || v === '' || v === undefined) return [];
+    if (k === 'changes' && typeof v === 'object') return Object.entries(v).slice(0, 4).map(([n, c]) => `${n}: ${text(c?.from)} → ${text(c?.to)}`);
+    if (typeof v === 'object' && (k === 'error' || k === 'failure')) return of(v, '');
+    return telling.includes(k) && typeof v !== 'object' ? [`${prefix}${k} ${text(v)}`] : [];
+  });
+  const line = of(data).slice(0, 5).join(' · ');
+  return line.length > 240 ? line.slice(0, 240) + '…' : line;
+}
+
+const text = (v) => (v === undefined ? '–' : String(typeof v === 'object' ? JSON.stringify(v) : v).slice(0, 120));
