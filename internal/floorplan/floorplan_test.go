@@ -3,6 +3,7 @@ package floorplan
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,39 +43,48 @@ func (p *pkg) files() []string {
 	return slices.DeleteFunc(all, func(f string) bool { return strings.HasSuffix(f, "_test.go") })
 }
 
-// house is every package of the modules, those of bench and torture as if they were of the same one.
+// house is every package of the modules, those of bench and torture as if they were of the same one. They are listed once: that takes seconds.
 func house(t *testing.T) []*pkg {
 	t.Helper()
-	root := ""
-	var all []*pkg
-	for _, module := range modules {
-		listed := list(t, module)
-		require.NotEmpty(t, listed, module)
-		root = cmp.Or(root, listed[0].Module.Path)
-		for _, p := range listed {
-			p.Module.Path = root
-		}
-		all = append(all, listed...)
-	}
+	all, err := listed()
+	require.NoError(t, err)
 	return all
 }
 
-func list(t *testing.T, module string) []*pkg {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json", "./...")
+var listed = sync.OnceValues(func() (all []*pkg, err error) {
+	root := ""
+	for _, module := range modules {
+		ps, err := list(module)
+		if err != nil {
+			return nil, fmt.Errorf("cannot list the packages of the module in %q: %w", module, err)
+		}
+		root = cmp.Or(root, ps[0].Module.Path)
+		for _, p := range ps {
+			p.Module.Path = root
+		}
+		all = append(all, ps...)
+	}
+	return all, nil
+})
+
+// list is what go list says of a module; at least one package, if there is no error.
+func list(module string) (all []*pkg, err error) {
+	cmd := exec.CommandContext(context.Background(), "go", "list", "-e", "-json", "./...")
 	cmd.Dir = filepath.Join("..", "..", module)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	require.NoError(t, err, stderr.String())
-	var all []*pkg
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, stderr.String())
+	}
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		p := &pkg{}
-		err := dec.Decode(p)
-		if errors.Is(err, io.EOF) {
-			return all
+		switch err := dec.Decode(p); {
+		case errors.Is(err, io.EOF) && len(all) > 0:
+			return all, nil
+		case err != nil:
+			return nil, err
 		}
-		require.NoError(t, err)
 		all = append(all, p)
 	}
 }
