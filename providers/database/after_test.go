@@ -2,6 +2,7 @@ package database_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"testing"
@@ -9,11 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database"
 	"github.com/bcc94042/instar/providers/database/catalog"
 	"github.com/bcc94042/instar/providers/database/cutover"
 	"github.com/bcc94042/instar/providers/database/databasetest"
+	"github.com/bcc94042/instar/providers/database/online"
 	"github.com/bcc94042/instar/providers/database/pg"
 )
 
@@ -257,6 +260,46 @@ func TestAReplicationThatStaysEndsWithItsTenant(t *testing.T) {
 	s.command("deprovision", `{"tenant":"severed"}`)
 	require.Equal(t, machine.Retired, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
 	require.Equal(t, "0 0", databasetest.Ask(t, s.p.Source, `select (select count(*) from pg_publication) || ' ' || (select count(*) from pg_replication_slots where database = current_database())`))
+}
+
+// What nobody reads keeps the log of the source for as long as a session is held or paused: it goes when a step has failed, when a session is paused, and with the sweep.
+func TestAHeldSessionKeepsNoLog(t *testing.T) {
+	s := setup(t, "held")
+	s.p.Told = refusesOwn
+	s.command("request", `{"mode":"online"}`)
+	require.Equal(t, machine.Failed, s.e.State)
+	name := (&online.Link{Session: "default.held.db"}).Name()
+	slots := func() string {
+		return databasetest.Ask(t, s.p.Source, `select coalesce(string_agg(slot_name, ' ' order by slot_name), '') from pg_replication_slots where database = current_database()`)
+	}
+	require.Equal(t, name, slots())
+	d := s.e.Data.(*machine.Data)
+	body, err := json.Marshal(machine.Task{Request: d.Request, Database: d.Database})
+	require.NoError(t, err)
+	task := machines.Task{Namespace: "default", Parent: "held", ID: "db", Effect: machine.EffectHalt, Fence: s.e.Version, Data: body}
+	databasetest.Exec(t, s.p.Source, `select pg_create_logical_replication_slot($1, 'pgoutput')`, name+"_keys")
+	task.Fence = s.e.Version - 2 // the switch was the last one
+	require.NotNil(t, s.p.Perform(t.Context(), task).Failure)
+	require.Equal(t, name+" "+name+"_keys", slots(), "that of a newer attempt stays")
+	task.Fence = s.e.Version + 1
+	require.Nil(t, s.p.Perform(t.Context(), task).Failure)
+	require.Equal(t, name, slots())
+
+	databasetest.Exec(t, s.p.Source, `select pg_create_logical_replication_slot('instar_0123456789abcdef_keys', 'pgoutput')`)
+	databasetest.Exec(t, s.p.Source, `create publication instar_0123456789abcdef_keys`)
+	databasetest.Exec(t, s.p.Source, `select pg_create_logical_replication_slot('somebodys', 'pgoutput')`)
+	databasetest.Exec(t, s.p.Source, `update public.tenant_runtime set database_id = 'elsewhere'`) // else what is left of this one goes
+	_, err = s.p.Sweep(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, name+" somebodys", slots())
+	require.Equal(t, "0", databasetest.Ask(t, s.p.Source, `select count(*)::text from pg_publication where pubname like 'instar_0123%'`))
+	databasetest.Exec(t, s.p.Source, `select pg_drop_replication_slot('somebodys')`)
+	databasetest.Exec(t, s.p.Source, `update public.tenant_runtime set database_id = $1`, d.Database.DatabaseID)
+	s.p.Told = nil
+	s.e.Version += 2
+	s.command("retry", ``)
+	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
+	require.Empty(t, slots())
 }
 
 // refusesOwn is when nobody acknowledges that a tenant is in its own database.

@@ -42,8 +42,8 @@ func (p *Provider) Look(ctx context.Context, e *machines.Entity) (machines.Findi
 	return machines.Finding{Input: machine.ReportProgressed, Data: seen}, nil
 }
 
-// Sweep drops the databases whose grace period is over, and returns their names. It also ends what is left of the replication to tenants that are in theirs: a slot that
-// nobody reads keeps the log of the source.
+// Sweep drops the databases whose grace period is over, and returns their names. It also ends what is left of the replication to tenants that are in theirs, and that of
+// sessions which have ended or are not known: a slot that nobody reads keeps the log of the source.
 func (p *Provider) Sweep(ctx context.Context) ([]string, error) {
 	gone, err := p.Server.Sweep(ctx, time.Now())
 	if pg.NotSetUp(err) { // nothing was made there yet
@@ -61,6 +61,13 @@ func (p *Provider) unlink(ctx context.Context) error {
 	defer pg.Close(conn)
 	type own struct{ Session, Database string }
 	var list []own
+	var sessions []string
+	if err := conn.QueryRow(ctx, `select coalesce(array_agg(session), '{}') from instar.attempt where not ended`).Scan(&sessions); pg.NotSetUp(err) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	strays := online.Strays(ctx, p.Source, sessions)
 	rows, err := conn.Query(ctx, `select a.session, r.database_name from instar.attempt a join public.tenant_runtime r using (enterprise_id) where r.database_id = $1 || '/' || r.database_name`, p.Server.Name)
 	if err == nil {
 		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[own])
@@ -68,7 +75,7 @@ func (p *Provider) unlink(ctx context.Context) error {
 	if pg.NotSetUp(err) {
 		return nil
 	}
-	errs := []error{err}
+	errs := []error{err, strays}
 	for _, o := range list {
 		link := &online.Link{Source: p.Source, Target: p.Server.Address(o.Database, ""), Session: o.Session}
 		left, err := link.Left(ctx)

@@ -191,5 +191,8 @@ func (j *job) halt(ctx context.Context) error {
 	if j.body.Database == nil {
 		return nil
 	}
-	return j.take(ctx)
+	if err := j.take(ctx); err != nil || !j.online() {
+		return err
+	}
+	return j.link.Unnote(ctx) // nobody reads it until somebody sends resume
 }

@@ -156,7 +156,24 @@ func (j *job) migrate(ctx context.Context) (any, error) {
 	return m, j.Server.Grant(ctx, j.name, j.name, schemas)
 }
 
-func (j *job) copy(ctx context.Context) (any, error) {
+// quiet removes the slot that notes which rows are written after a step that has failed: nobody knows when the next one comes, and it keeps the log of the source until then.
+// Without it the next comparison is of everything, as it is anyway. That of a newer attempt stays.
+func (j *job) quiet(ctx context.Context, failed *error) {
+	if *failed == nil || !j.online() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removal)
+	defer cancel()
+	if j.source.Take(ctx) != nil { // a newer attempt sees to it, or halt
+		return
+	}
+	if err := j.link.Unnote(ctx); err != nil {
+		*failed = fmt.Errorf("%w; the slot that notes what is written may be left: %s", *failed, err.Error())
+	}
+}
+
+func (j *job) copy(ctx context.Context) (_ any, err error) {
+	defer j.quiet(ctx, &err)
 	if err := j.take(ctx); err != nil {
 		return nil, err
 	}
@@ -200,7 +217,8 @@ func (j *job) replicate(ctx context.Context) error {
 	return j.link.CatchUp(ctx)
 }
 
-func (j *job) verify(ctx context.Context) (any, error) {
+func (j *job) verify(ctx context.Context) (_ any, err error) {
+	defer j.quiet(ctx, &err)
 	if err := j.take(ctx); err != nil {
 		return nil, err
 	}
@@ -239,7 +257,8 @@ func unequal(v *mover.Verified) error {
 const removal = 30 * time.Second
 
 // switchOver proves the way in that the application will take, points the routing there, and ends the replication. The tenant waits meanwhile, so it connects no more than it has to.
-func (j *job) switchOver(ctx context.Context) (any, error) {
+func (j *job) switchOver(ctx context.Context) (_ any, err error) {
+	defer j.quiet(ctx, &err)
 	if j.body.Database == nil {
 		return nil, pg.Refuse("no database was allocated")
 	}

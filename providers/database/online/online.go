@@ -137,8 +137,12 @@ func (l *Link) Publish(ctx context.Context) error {
 // Slot makes the replication slot. It waits for transactions that are open.
 func (l *Link) Slot(ctx context.Context) error {
 	return l.on(ctx, l.Source, func(conn *pgx.Conn) error {
-		var there bool
-		if err := conn.QueryRow(ctx, `select exists (select from pg_replication_slots where slot_name = $1)`, l.Name()).Scan(&there); err != nil || there {
+		var there, lost bool
+		err := conn.QueryRow(ctx, `select count(*) > 0, coalesce(bool_or(wal_status = 'lost'), false) from pg_replication_slots where slot_name = $1`, l.Name()).Scan(&there, &lost)
+		if lost {
+			return pg.Refuse("the replication slot %s was lost: the target was away for longer than the source keeps its log (max_slot_wal_keep_size). Roll back, and request again", l.Name())
+		}
+		if err != nil || there {
 			return err
 		}
 		if _, err := conn.Exec(ctx, `select pg_create_logical_replication_slot($1, 'pgoutput')`, l.Name()); err != nil {

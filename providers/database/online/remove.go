@@ -3,6 +3,7 @@ package online
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -40,9 +41,15 @@ func (l *Link) Unsubscribe(ctx context.Context) error {
 	return err
 }
 
-// Unslot removes the slot, and those of initial copies that were interrupted.
+// Unslot removes the slots, and those of initial copies that were interrupted.
 func (l *Link) Unslot(ctx context.Context, subscription uint32) error {
-	names := []string{l.Name(), l.notes()}
+	return l.unslot(ctx, []string{l.Name(), l.notes()}, subscription)
+}
+
+// Unnote removes the slot that notes which rows are written, and keeps the log of the source where nobody reads it. [Link.Note] begins anew.
+func (l *Link) Unnote(ctx context.Context) error { return l.unslot(ctx, []string{l.notes()}, 0) }
+
+func (l *Link) unslot(ctx context.Context, names []string, subscription uint32) error {
 	return l.on(ctx, l.Source, func(conn *pgx.Conn) error {
 		deadline := time.Now().Add(10 * time.Second)
 		for {
@@ -59,12 +66,40 @@ func (l *Link) Unslot(ctx context.Context, subscription uint32) error {
 				return nil
 			}
 			if time.Now().After(deadline) {
-				return pg.Later(5*time.Second, "the replication slot %s stays in use", l.Name())
+				return pg.Later(5*time.Second, "the replication slot %s stays in use", names[0])
 			}
 			if err := wait.Pause(ctx, 50*time.Millisecond); err != nil {
 				return err
 			}
 		}
+	})
+}
+
+// Strays removes slots and publications of sessions that are none of these, as a restored store has lost them: nobody else would.
+func Strays(ctx context.Context, source pg.Address, sessions []string) error {
+	l := &Link{Source: source}
+	var known, slots, publications []string
+	for _, session := range sessions {
+		of := &Link{Session: session}
+		known = append(known, of.Name(), of.notes())
+	}
+	err := l.on(ctx, source, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `select
+			coalesce((select array_agg(slot_name::text) from pg_replication_slots where database = current_database() and slot_name ~ $1 and slot_name <> all($2::text[])), '{}'),
+			coalesce((select array_agg(pubname::text) from pg_publication where pubname ~ $1 and pubname <> all($2::text[])), '{}')`, `^instar_[0-9a-f]{16}(_keys)?$`, known).Scan(&slots, &publications)
+	})
+	if err == nil && len(slots) > 0 {
+		err = l.unslot(ctx, slots, 0)
+	}
+	if err != nil || len(publications) == 0 {
+		return err
+	}
+	for i, name := range publications {
+		publications[i] = pg.Ident(name)
+	}
+	return l.on(ctx, source, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `drop publication if exists `+strings.Join(publications, ", "))
+		return err
 	})
 }
 

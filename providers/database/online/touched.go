@@ -31,9 +31,15 @@ func (l *Link) noted() []*catalog.Table {
 // Note begins to note which rows are written, unless that was done.
 func (l *Link) Note(ctx context.Context) error {
 	return l.on(ctx, l.Source, func(conn *pgx.Conn) error {
-		var published, slot bool
-		if err := conn.QueryRow(ctx, `select exists (select from pg_publication where pubname = $1), exists (select from pg_replication_slots where slot_name = $1)`, l.notes()).Scan(&published, &slot); err != nil {
+		var published, slot, lost bool
+		if err := conn.QueryRow(ctx, `select exists (select from pg_publication where pubname = $1), count(*) > 0, coalesce(bool_or(wal_status = 'lost'), false) from pg_replication_slots where slot_name = $1`, l.notes()).Scan(&published, &slot, &lost); err != nil {
 			return err
+		}
+		if lost { // its log has gone
+			if err := l.Unnote(ctx); err != nil {
+				return err
+			}
+			slot = false
 		}
 		if !published {
 			list := make([]string, 0, len(l.noted()))
