@@ -124,12 +124,8 @@ func stallWire(w *World, f Fault) {
 
 // stallNode stops a process: what it has sent goes on its way later, when others may have taken its place.
 func stallNode(w *World, f Fault) {
-	f.For += 4 * time.Second // longer than its key lives
-	n := w.someNode(f.Who)
-	for _, x := range w.wires {
-		if n != nil && x.n == n {
-			w.hold(x, f.For)
-		}
+	if n := w.someNode(f.Who); n != nil {
+		w.holdNode(n, f.For)
 	}
 }
 
@@ -212,7 +208,7 @@ func fillStore(w *World, f Fault) {
 
 func stepClock(w *World, f Fault) {
 	if n := w.someNode(f.Who); n != nil {
-		n.place.clock.Offset += int64(f.For) * int64(1-2*(f.Who%2)) * 10
+		n.place.clock.Offset += int64(f.For) * int64(1-2*(f.Who/8%2)) * 10 // the lowest bits choose the node
 	}
 }
 
@@ -277,6 +273,9 @@ func (w *World) calm() {
 		x.held = time.Time{}
 	}
 	for _, p := range w.places {
+		if p.now != nil {
+			p.now.held = time.Time{}
+		}
 		p.again = time.Time{}
 	}
 	w.trace.Note("FAULT", "nothing goes wrong from now on")

@@ -118,10 +118,17 @@ func inOrder(_ *World, x *entity, ev *event) string {
 		return fmt.Sprintf("the first event is %s", ev.id)
 	case before != nil && restored && from != before.Version:
 		return fmt.Sprintf("event %s says that version %d was restored, and follows %s", ev.id, from, before.id)
-	case before != nil && ev.Version != before.Version && ev.Version != before.Version+1 && !slices.Contains(x.bases, ev.Version), before != nil && ev.Version == before.Version && ev.n <= before.n:
+	case before != nil && ev.Version != before.Version && ev.Version != before.Version+1 && !slices.Contains(x.bases, ev.Version), before != nil && ev.Version == before.Version && ev.n != before.n+1, ev.Version != versionOf(before) && ev.n != 0:
 		return fmt.Sprintf("event %s follows %s", ev.id, before.id)
 	}
 	return ""
+}
+
+func versionOf(ev *event) uint64 {
+	if ev == nil {
+		return 0
+	}
+	return ev.Version
 }
 
 // lawful compares with the edges as the table lists them, not with what the program has compiled from them.
@@ -292,13 +299,14 @@ func folded(w *World) string {
 	return ""
 }
 
-// buried knows what may be a dead letter: a command whose table panics, and a report that somebody made up, of no form at all.
+// buried knows what may be a dead letter: a command whose table panics, and a report, which may be of no form at all.
 func buried(w *World) string {
 	for _, subject := range w.history.letters {
 		may := false
 		for _, c := range w.clients {
 			for _, rec := range c.log {
-				may = may || strings.HasSuffix(subject, "."+rec.Machine+"."+rec.Key) && (rec.Name == "poison" || !w.keyed(rec))
+				in, _ := w.machine(rec.Machine).Input(rec.Name)
+				may = may || strings.HasSuffix(subject, "."+rec.Machine+"."+rec.Key) && (rec.Name == "poison" || in.Report)
 			}
 		}
 		if !may {

@@ -47,11 +47,7 @@ func (w *World) strike(f Fault, x *wire, c choice) {
 	case "stall":
 		w.hold(x, f.For)
 	case "zombie":
-		for _, other := range w.wires {
-			if other.n == x.n {
-				w.hold(other, f.For+4*time.Second)
-			}
-		}
+		w.holdNode(x.n, f.For)
 	}
 }
 

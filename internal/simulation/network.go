@@ -105,6 +105,17 @@ func (w *World) hold(x *wire, d time.Duration) {
 	}
 }
 
+// holdNode stops a process, for longer than its key lives: also the connections that it makes when those of before have broken.
+func (w *World) holdNode(n *node, d time.Duration) {
+	d += 4 * time.Second
+	n.held = time.Now().Add(d)
+	for _, x := range w.wires {
+		if x.n == n {
+			w.hold(x, d)
+		}
+	}
+}
+
 // cut breaks a connection. Some of what is on its way to the server arrives yet.
 func (w *World) cut(x *wire, lose bool) {
 	w.server.Kill(x.id, lose)
@@ -124,6 +135,10 @@ func (w *World) connect(owner string, n *node) (net.Conn, error) {
 	w.dials.Lock()
 	defer w.dials.Unlock()
 	c, id := w.server.Dial()
-	w.wires = append(w.wires, &wire{id: id, owner: owner, n: n})
+	x := &wire{id: id, owner: owner, n: n}
+	if n != nil {
+		x.held = n.held
+	}
+	w.wires = append(w.wires, x)
 	return link{c, w}, nil
 }

@@ -34,6 +34,7 @@ type node struct {
 	w     *World
 	place *place
 	nonce string
+	held  time.Time // it is stopped until then
 	log   *slog.Logger
 
 	all  *index.Map        // its indexes, once they are made

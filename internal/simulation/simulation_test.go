@@ -70,9 +70,7 @@ func TestSeeds(t *testing.T) {
 	seeds, steps, commands, failed := 0, 0, 0, 0
 	began, wrong := time.Now(), map[string]int{}
 	for seed := *flagSeed; seeds < *flagSeeds && time.Since(began) < *flagWithin && failed < 3; seed += *flagEvery {
-		if *flagFirst {
-			fmt.Printf("seed %d begins\n", seed)
-		}
+		fmt.Printf("seed %d begins\n", seed)
 		r := run(t, schedule.Aimed(schedule.Draw(seed), *flagAim), *flagTrace)
 		seeds, steps, commands = seeds+1, steps+r.Steps, commands+r.Commands
 		for kind, n := range r.Wrong {

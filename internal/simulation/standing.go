@@ -19,7 +19,7 @@ func published(w *World) string {
 		if v == nil || x.told == v.Version || v.Version < x.base() || x.has(v.Version) {
 			continue
 		}
-		if commands.At(v.Mark) == nil {
+		if v.Mark > 0 && commands.At(v.Mark) == nil {
 			return fmt.Sprintf("the command %d of version %d of %s is gone, and no event of it is stored", v.Mark, v.Version, x)
 		}
 	}

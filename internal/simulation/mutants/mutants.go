@@ -136,9 +136,12 @@ func wrap(err error, others string) error {
 	return errors.New("found only by what its entry does not name" + others)
 }
 
-// test runs the test of a mutant. What does not build has not failed.
+// test runs the test of a mutant, which passes with the guard. What does not build has not failed, nor what was ended by its time limit.
 func (m *Mutant) test(b overlay.Build) (string, error) {
 	pkg, name, _ := strings.Cut(m.Test, " ")
+	if text, err := b.Test("guarded", pkg, "^"+name+"$"); err != nil {
+		return "", fmt.Errorf("the test fails also with the guard: %w\n%s", err, text)
+	}
 	text, err := b.Test("mutant", pkg, "^"+name+"$", m.Patches...)
 	var exit *exec.ExitError
 	switch {
@@ -146,7 +149,7 @@ func (m *Mutant) test(b overlay.Build) (string, error) {
 		return "", fmt.Errorf("there is no test %s in %s", name, pkg)
 	case err == nil:
 		return "", nil
-	case !errors.As(err, &exit) || !strings.Contains(text, "--- FAIL: ") && !strings.Contains(text, "panic: "):
+	case strings.Contains(text, "panic: test timed out"), !errors.As(err, &exit) || !strings.Contains(text, "--- FAIL: ") && !strings.Contains(text, "panic: "):
 		return "", fmt.Errorf("%w\n%s", err, text)
 	}
 	return m.Test, nil

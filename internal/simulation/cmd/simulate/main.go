@@ -3,10 +3,10 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,19 +62,21 @@ func run(seed, from uint64, seeds int, within time.Duration, jobs int, gate, aim
 	fmt.Printf("seeds from %d\n", from)
 	var all sync.WaitGroup
 	failed := make([]error, jobs)
-	outputs := make([]strings.Builder, jobs)
+	outputs := make([]output, jobs)
 	for i := range jobs {
 		all.Go(func() {
 			args := []string{"-seed", fmt.Sprint(from + uint64(i)), "-every", fmt.Sprint(jobs), "-within", within.String(), "-aim", aim}
 			if seeds > 0 {
 				args = append(args, "-seeds", fmt.Sprint((seeds+jobs-1)/jobs))
 			}
-			failed[i] = overlay.Command(program, io.MultiWriter(&outputs[i]), args...).Run()
+			failed[i] = overlay.Command(program, &outputs[i], args...).Run()
 		})
 	}
 	all.Wait()
-	for i := range jobs {
-		fmt.Print(outputs[i].String())
+	for i, err := range failed {
+		if err != nil && !outputs[i].ended {
+			fmt.Printf("the process ended during seed %s\n", outputs[i].seed)
+		}
 	}
 	var exit *exec.ExitError
 	if err := errors.Join(failed...); errors.As(err, &exit) {
@@ -83,6 +85,30 @@ func run(seed, from uint64, seeds int, within time.Duration, jobs int, gate, aim
 		return err
 	}
 	return nil
+}
+
+// output prints what a process says, line by line, but for which seed begins, which it remembers.
+type output struct {
+	rest  []byte
+	seed  string // the last one that has begun
+	ended bool   // the process has counted its seeds
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.rest = append(o.rest, b...)
+	for {
+		line, rest, ok := bytes.Cut(o.rest, []byte("\n"))
+		if !ok {
+			return len(b), nil
+		}
+		o.rest = rest
+		if seed, ok := bytes.CutSuffix(line, []byte(" begins")); ok {
+			o.seed = strings.TrimPrefix(string(seed), "seed ")
+			continue
+		}
+		o.ended = o.ended || bytes.HasPrefix(line, []byte("what went wrong: "))
+		fmt.Printf("%s\n", line)
+	}
 }
 
 // repeat shows that a seed makes the same run, bit for bit: within a process (the tests that need the runtime held still), and in two processes of which one has run others before.
