@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -167,7 +168,7 @@ func TestASourceThatIsNotSetUpHasNoRoutes(t *testing.T) {
 	own, err := s.p.Routes(t.Context())
 	require.NoError(t, err)
 	require.Len(t, own, 1)
-	fresh := *s.p
+	fresh := &database.Provider{Server: s.p.Server}
 	fresh.Source = databasetest.Shared(t, &suite, 1, "second")
 	none, err := fresh.Routes(t.Context())
 	require.NoError(t, err)
@@ -274,6 +275,17 @@ func TestAHeldSessionKeepsNoLog(t *testing.T) {
 	}
 	require.Equal(t, name, slots())
 	d := s.e.Data.(*machine.Data)
+	// How far its replication is, is news once: an initial copy of hours is not idle, and one that stands is.
+	copying, at := s.e, *d
+	at.LastProgressAt, copying.Data = time.Time{}, &at
+	f, err := s.p.Look(t.Context(), &copying)
+	require.NoError(t, err)
+	require.Equal(t, machine.ReportProgressed, f.Input)
+	require.Eventually(t, func() bool {
+		f, err := s.p.Look(t.Context(), &copying)
+		return err == nil && f.Input == ""
+	}, time.Minute, 100*time.Millisecond)
+
 	body, err := json.Marshal(machine.Task{Request: d.Request, Database: d.Database})
 	require.NoError(t, err)
 	task := machines.Task{Namespace: "default", Parent: "held", ID: "db", Effect: machine.EffectHalt, Fence: s.e.Version, Data: body}

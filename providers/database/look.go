@@ -36,9 +36,34 @@ func (p *Provider) Look(ctx context.Context, e *machines.Entity) (machines.Findi
 		return machines.Finding{}, err
 	}
 	seen := machine.Progress{Table: at.Table, Rows: at.Rows, Total: at.Total, Bytes: at.Bytes, Rate: at.Rate, ETA: at.ETA.Seconds()}
+	if d.Request.Mode == machine.ModeOnline {
+		return p.replicated(ctx, e, d, seen)
+	}
 	if d.Progress != nil && seen.Rows == d.Progress.Rows && seen.Bytes == d.Progress.Bytes || d.Progress == nil && seen.Rows == 0 {
 		return machines.Finding{Until: time.Now().Add(time.Second)}, nil
 	}
+	return machines.Finding{Input: machine.ReportProgressed, Data: seen}, nil
+}
+
+// replicated is the same in mode online, where Postgres copies most of the rows: it is news that a table is whole, that more rows of one were read, and that the target has come
+// nearer. What this server has told is in memory; one that begins tells again.
+func (p *Provider) replicated(ctx context.Context, e *machines.Entity, d *machine.Data, seen machine.Progress) (machines.Finding, error) {
+	session := sessionOf(e.Machine, e.Key())
+	link := &online.Link{Source: p.Source, Target: p.Server.Address(d.Database.Name, ""), Session: session}
+	now, err := link.Status(ctx)
+	if err != nil || now.Tables == 0 { // the slot or the subscription is not there yet
+		return machines.Finding{Until: time.Now().Add(time.Second)}, nil
+	}
+	told, known := p.told.Load(session)
+	if before, ok := told.(online.Status); known && ok && (d.Progress == nil || seen.Rows <= d.Progress.Rows) &&
+		now.Synced <= before.Synced && now.Copying <= before.Copying && now.Lag >= before.Lag {
+		return machines.Finding{Until: time.Now().Add(time.Second)}, nil
+	}
+	p.told.Store(session, now)
+	if seen.Rows += now.Copying; d.Progress != nil { // rows of a table that is whole are not counted any more
+		seen.Rows, seen.Bytes = max(seen.Rows, d.Progress.Rows), max(seen.Bytes, d.Progress.Bytes)
+	}
+	seen.Lag = now.Lag
 	return machines.Finding{Input: machine.ReportProgressed, Data: seen}, nil
 }
 

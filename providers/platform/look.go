@@ -22,7 +22,7 @@ func (p *Provider) Look(ctx context.Context, e *machines.Entity, polled bool) (m
 		return later, nil
 	case e.State == machine.Copying:
 		as := *e
-		as.Data = &database.Data{Course: d.Course, Database: d.Database, Progress: d.Progress}
+		as.Data = &database.Data{Request: database.RequestBody{EnterpriseID: d.Request.EnterpriseID, Mode: d.Request.Mode}, Course: d.Course, Database: d.Database, Progress: d.Progress}
 		return p.Databases.Look(ctx, &as, polled)
 	}
 	name := deploying(d)
