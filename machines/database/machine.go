@@ -149,7 +149,7 @@ func effects() []machines.Effect[Data] {
 		machines.Effect[Data]{Name: EffectHalt, Doc: "Stop what an earlier attempt still does.", Done: session.ReportHalted, Failed: session.ReportHaltFailed, Payload: task, Task: Task{}, Retry: machines.Retry{Attempts: 5}},
 		machines.Effect[Data]{Name: EffectLook, Doc: "Read how far the copy is.", Done: ReportProgressed, Failed: ReportLookFailed, Payload: task, Task: Task{}, Retry: machines.Retry{Attempts: 1}, Looks: true},
 		machines.Effect[Data]{Name: EffectRotate, Doc: "Give the tenant's role a new password.", Done: ReportRotated, Failed: ReportKept, Payload: task, Task: Task{}, Retry: machines.Retry{Attempts: 3}},
-		machines.Effect[Data]{Name: EffectUndo, Doc: "Take back what was created, last first.", Done: ReportUndone, Failed: session.ReportUndoFailed, Payload: task, Task: Task{}, Retry: machines.Retry{Attempts: 3, Base: 5 * time.Second, Cap: 5 * time.Minute}, Timeout: 10 * time.Minute})
+		machines.Effect[Data]{Name: EffectUndo, Doc: "Take back what was created, last first.", Done: ReportUndone, Failed: session.ReportUndoFailed, Payload: task, Task: Task{}, Retry: machines.Retry{Attempts: 3, Base: 5 * time.Second, Cap: 5 * time.Minute}, Timeout: time.Hour})
 }
 
 func inputs() []machines.Command {

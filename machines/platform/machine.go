@@ -202,7 +202,7 @@ func effects() []machines.Effect[Data] {
 		machines.Effect[Data]{Name: EffectHalt, Doc: "Stop what an earlier attempt still does.", Done: session.ReportHalted, Failed: session.ReportHaltFailed, Payload: task, Task: Task{}, Retry: machines.Retry{Attempts: 5}},
 		machines.Effect[Data]{Name: EffectLook, Doc: "Read how far a copy or a deployment is.", Done: ReportProgressed, Failed: ReportLookFailed, Payload: task, Task: Task{}, Retry: machines.Retry{Attempts: 1}, Looks: true},
 		machines.Effect[Data]{Name: EffectWithdraw, Doc: "Send all traffic to the version that the tenant had, and remove the other one.", Done: ReportWithdrawn, Failed: ReportWithdrawFailed, Payload: task, Task: Task{}, Retry: machines.Retry{Attempts: 5}, Timeout: 10 * time.Minute},
-		machines.Effect[Data]{Name: EffectUndo, Doc: "Take back what was created, last first.", Done: session.ReportUndone, Failed: session.ReportUndoFailed, Payload: task, Task: Task{}, Retry: machines.Retry{Attempts: 3, Base: 5 * time.Second, Cap: 5 * time.Minute}, Timeout: 15 * time.Minute})
+		machines.Effect[Data]{Name: EffectUndo, Doc: "Take back what was created, last first.", Done: session.ReportUndone, Failed: session.ReportUndoFailed, Payload: task, Task: Task{}, Retry: machines.Retry{Attempts: 3, Base: 5 * time.Second, Cap: 5 * time.Minute}, Timeout: 65 * time.Minute})
 }
 
 func inputs() []machines.Command {

@@ -427,3 +427,16 @@ func keeps(r *machinetest.Run, e machines.Entity) {
 		}
 	}
 }
+
+// An undo after a switch compares all rows, and copies them back: it has at least the time of a comparison, and that of an instance has more, as it is not all of it.
+func TestAnUndoHasTheTimeOfAComparison(t *testing.T) {
+	t.Parallel()
+	of := func(m *machines.Machine, name string) time.Duration {
+		fx, ok := m.Effect(name)
+		require.True(t, ok)
+		return fx.Timeout
+	}
+	own := of(database.Machine, "undo")
+	require.Greater(t, own, of(database.Machine, "verify"))
+	require.Greater(t, of(platform.Machine, "undo"), own)
+}
