@@ -87,6 +87,11 @@ vendor-web: ## take the JavaScript libraries of the console from npm anew, as ap
 	  tar -xzf $$d/$$tgz -C $$d package/$$from && sed -e '/^\/\/# sourceMappingURL/d' -e 's/from"preact"/from".\/preact.js"/' $$d/package/$$from > $(VENDOR)/$$file && echo "$$file: $$name $$version" || exit 1; \
 	done; s=$$?; rm -rf $$d; exit $$s
 
+test-ui: build ## the web console in Debian's Chromium: pages wide and narrow, light and dark, with axe, live, after a kill; npm installs what drives it
+	@command -v npm >/dev/null || { echo "npm is not here; it installs what drives the browser"; exit 1; }
+	@[ -x "$${CHROMIUM:-/usr/bin/chromium}" ] || { as=; [ "$$(id -u)" = 0 ] || as=sudo; $$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends chromium fonts-dejavu-core; }
+	cd internal/uitest && npm install --no-audit --no-fund --no-package-lock --ignore-scripts && node --test --test-concurrency=1 ui.test.mjs
+
 cross: ## build for macOS, and the libraries also for Windows; the first time compiles all libraries for each
 	@for at in darwin/arm64 darwin/amd64; do echo "instar for $$at"; GOOS=$${at%/*} GOARCH=$${at#*/} $(GO) build -o /dev/null ./cmd/instar || exit 1; done
 	@for os in darwin windows; do echo "libraries for $$os"; GOOS=$$os $(GO) build $(LIBRARIES) || exit 1; done
@@ -190,4 +195,4 @@ define tool
 	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
 endef
 
-.PHONY: vendor-web beside modules bench-proxy simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery bench-provisioning bench-tasks help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
+.PHONY: test-ui vendor-web beside modules bench-proxy simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery bench-provisioning bench-tasks help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover

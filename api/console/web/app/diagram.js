@@ -61,9 +61,9 @@ export function Diagram({ m, counts, at, path, hrefOf, label }) {
     : html`<${Node} key=${id} m=${m} id=${id} n=${n} count=${counts?.[id]} total=${total} here=${id === at} dim=${at !== undefined && id !== at && !d.edges.some((e) => e.from === at && e.to === id) && ![...(path || [])].some((p) => p.split('→').includes(id))}
             href=${hrefOf?.(id)} onLook=${setSeen} />`))}
     </svg></div>
-    <table class="hidden-text"><caption>States of ${m.name}</caption><thead><tr><th>State</th><th>Kind</th>${counts && html`<th>Entities</th>`}<th>Leads to</th></tr></thead>
+    <div class="hidden-text"><table><caption>States of ${m.name}</caption><thead><tr><th>State</th><th>Kind</th>${counts && html`<th>Entities</th>`}<th>Leads to</th></tr></thead>
       <tbody>${m.states.map((s) => html`<tr><th scope="row">${s.name}${s.name === at ? ' (now)' : ''}</th><td>${kinds[kindOf(m, s.name)].text}</td>${counts && html`<td>${counts[s.name] ?? 0}</td>`}
-        <td>${d.edges.filter((e) => e.from === s.name).map((e) => `${e.to} on ${e.on.join(' or ')}`).join('; ')}</td></tr>`)}</tbody></table>
+        <td>${d.edges.filter((e) => e.from === s.name).map((e) => `${e.to} on ${e.on.join(' or ')}`).join('; ')}</td></tr>`)}</tbody></table></div>
   </div>`;
 }
 

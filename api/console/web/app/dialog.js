@@ -1,12 +1,12 @@
 // Dialogs: Dialog({title, onClose, children, wide}) is one, in front of the page, closed by Escape. ask({title, text, name, action, tone}) asks before something that
 // cannot be undone and answers true or false; with name, the name of the thing has to be typed.
-import { html, classes, render, useEffect, useRef, useState } from './base.js';
+import { html, classes, render, useLayoutEffect, useRef, useState } from './base.js';
 import { Icon } from './icons.js';
 
 export function Dialog({ title, onClose, children, wide }) {
   const ref = useRef();
   const before = useRef(document.activeElement);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const d = ref.current;
     d.showModal();
     return () => { if (d.open) d.close(); before.current?.focus?.(); };

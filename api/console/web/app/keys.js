@@ -1,6 +1,6 @@
 // The keyboard. `/` finds things, `g` and a letter goes to a page (those of pages.js with a key), `?` shows all keys, Escape closes. Keys are left to whoever types into a field. addKey(name,
 // text, f) lets a page have keys of its own for as long as it is there; it returns what takes them away.
-import { html, useEffect, useRef, useState } from './base.js';
+import { html, useEffect, useLayoutEffect, useRef, useState } from './base.js';
 import { Dialog, open } from './dialog.js';
 import { Icon } from './icons.js';
 import { nav } from './pages.js';
@@ -63,7 +63,7 @@ function Palette({ close }) {
     const timer = setTimeout(() => find(text.trim()).then((f) => !gone && (setFound(f), setAt(0)), () => {}), text ? 120 : 0);
     return () => { gone = true; clearTimeout(timer); };
   }, [text]);
-  useEffect(() => input.current.focus(), []);
+  useLayoutEffect(() => input.current.focus(), []);
   const go = (f) => { close(); navigate(f.href); };
   const onKey = (e) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[e.key];

@@ -1,0 +1,168 @@
+// The web console in a real browser: every page at the width of a desk and of a phone, light and dark, and what people do with it.
+import assert from 'node:assert/strict';
+import { mkdirSync } from 'node:fs';
+import { after, before, test } from 'node:test';
+import { desktop, launch, openPage, phone, Server, until, violations } from './server.mjs';
+
+const hostile = ['<img src=x onerror=window.hacked=1>', '"><script>window.hacked=1</script>', "javascript:window.hacked=1//'", '{{constructor.constructor("window.hacked=1")()}}', '<svg/onload=window.hacked=1>', '\u202Egnp.exe', '${window.hacked=1}'];
+const shots = process.env.SHOTS || new URL('shots', import.meta.url).pathname;
+
+let server;
+let browser;
+before(async () => {
+  mkdirSync(shots, { recursive: true });
+  server = await Server.start();
+  browser = await launch();
+  await server.state('/v1/services/hello', 'READY');
+  for (let i = 0; i < 8; i++) await server.ask(`/v1/services/web-${i}/create`, { spec: { image: i === 3 ? 'missing' : 'hello' }, labels: { team: i % 2 ? 'web' : 'api' } });
+  for (const [i, text] of hostile.entries()) {
+    await server.ask(`/v1/services/hostile-${i}/create`, { spec: { image: 'hello', env: { TEXT: text } }, labels: { note: text } }, { 'Instar-Reason': encodeURI(text) === text ? text : 'plain' });
+    await server.ask(`/v1/services/hostile-x${i}/create`, { spec: { image: text } }, { 'Instar-Reason': text.replace(/[^\x20-\x7e]/g, '') });
+  }
+  await server.state('/v1/services/web-3', 'FAILED');
+  await server.state('/v1/services/web-7', 'READY');
+});
+after(async () => { await browser?.close(); await server?.end(); });
+
+const pages = {
+  home: '/ui/', machines: '/ui/machines', machine: '/ui/machines/service', filtered: '/ui/machines/service?preset=failed', empty: '/ui/machines/task?q=nothing', entity: '/ui/entities/service/web-1',
+  failed: '/ui/entities/service/web-3', data: '/ui/entities/service/web-1?tab=data', conditions: '/ui/entities/service/web-1?tab=conditions', json: '/ui/entities/service/web-1?tab=raw',
+  relay: '/ui/machines/relay', nobody: '/ui/entities/service/nobody', missing: '/ui/no/such/page', 'no-machine': '/ui/machines/nothing',
+};
+
+for (const [width, viewport] of Object.entries({ desktop, phone })) {
+  for (const colorScheme of ['light', 'dark']) {
+    test(`every page holds at the width of a ${width}, ${colorScheme}`, async () => {
+      const context = await browser.newContext({ viewport, colorScheme });
+      for (const [name, path] of Object.entries(pages)) {
+        const page = await openPage(context, server, path);
+        await until(`${path} has loaded`, async () => (await page.locator('[aria-busy=true]').count()) === 0);
+        await page.waitForTimeout(250); // what fades in has its colours then
+        await page.screenshot({ path: `${shots}/${name}-${width}-${colorScheme}.png` });
+        assert.deepEqual(await violations(page), [], path);
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        assert.ok(wide <= 0, `${path} is ${wide} px wider than the ${width}`);
+        assert.deepEqual(page.wrong, [], path);
+        await page.close();
+      }
+      await context.close();
+    });
+  }
+}
+
+test('what is hostile is text', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const { body } = await server.ask('/v1/services?limit=500');
+  const there = body.items.filter((e) => e.id.startsWith('hostile'));
+  assert.ok(there.length > 0);
+  for (const path of ['/ui/machines/service?q=hostile', ...there.map((e, i) => `/ui/entities/service/${e.id}?tab=${['timeline', 'data', 'raw'][i % 3]}`),
+    ...hostile.slice(0, 3).map((h) => `/ui/machines/service?q=${encodeURIComponent(h)}&label=${encodeURIComponent(h)}&state=${encodeURIComponent(h)}`), ...hostile.slice(0, 2).map((h) => `/ui/entities/${encodeURIComponent(h)}/${encodeURIComponent(h)}?namespace=${encodeURIComponent(h)}`)]) {
+    const page = await openPage(context, server, path);
+    await until(`${path} has loaded`, async () => (await page.locator('[aria-busy=true]').count()) === 0);
+    assert.equal(await page.evaluate(() => window.hacked), undefined, path);
+    assert.deepEqual(page.wrong, [], path);
+    await page.close();
+  }
+  await context.close();
+});
+
+test('nine tabs follow what happens, and go on after the server was killed', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const tabs = [];
+  for (let i = 0; i < 9; i++) tabs.push(await openPage(context, server, '/ui/entities/service/web-5'));
+  for (const t of tabs) await t.waitForSelector('.pill:has-text("Live")');
+  const label = (v) => server.ask('/v1/services/web-5/label', { labels: { seen: v } });
+  assert.equal((await label('one')).status, 200);
+  for (const t of tabs) await t.waitForSelector('.facts >> text=seen=one');
+  await server.kill();
+  for (const t of tabs) await t.waitForSelector('.pill:has-text("Reconnecting")', { timeout: 60000 });
+  await server.again();
+  assert.equal((await label('two')).status, 200);
+  for (const t of tabs) {
+    await t.waitForSelector('.pill:has-text("Live")', { timeout: 60000 });
+    await t.waitForSelector('.facts >> text=seen=two', { timeout: 60000 });
+    assert.deepEqual(t.wrong, []);
+  }
+  await context.close();
+});
+
+test('one breaks the sample, sees why, and rolls it back', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/');
+  await page.click('.side >> text=services');
+  await page.click('.table >> text=hello');
+  await page.click('.heading-actions >> text=update');
+  await page.fill('dialog label:has-text("Image") input', 'no-such-image');
+  await page.click('dialog >> text=Dry run');
+  await page.waitForSelector('dialog .plan');
+  assert.equal((await server.ask('/v1/services/hello')).body.state, 'READY', 'a dry run stores nothing');
+  await page.click('dialog button[type=submit]');
+  await page.waitForSelector('.facts .state-failed', { timeout: 60000 });
+  await page.waitForSelector('.step-failed, .failure');
+  await page.click('.heading-actions >> text=rollback');
+  await page.click('dialog button[type=submit]');
+  await page.waitForSelector('.facts .state-steady:has-text("READY")', { timeout: 60000 });
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('what was changed meanwhile is not overwritten', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/entities/service/web-2');
+  await page.click('.heading-actions >> text=refresh');
+  await page.waitForSelector('dialog >> text=Only if nothing has changed');
+  await server.ask('/v1/services/web-2/label', { labels: { by: 'another' } });
+  await page.click('dialog button[type=submit]');
+  await page.waitForSelector('dialog .failure');
+  await page.keyboard.press('Escape');
+  assert.equal(await page.locator('dialog').count(), 0);
+  await context.close();
+});
+
+test('a batch is rehearsed, and sent to those that match', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/machines/service?label=team%3Dapi');
+  await page.waitForSelector('.bulk');
+  await page.selectOption('.bulk select', 'refresh');
+  await page.click('dialog >> text=Dry run');
+  await page.waitForSelector('dialog >> text=4 match now');
+  await page.click('dialog button[type=submit]');
+  await page.waitForSelector('dialog >> text=Done.', { timeout: 60000 });
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('the keyboard is enough', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/');
+  await page.keyboard.press('g');
+  await page.keyboard.press('m');
+  await page.waitForURL('**/ui/machines');
+  await page.keyboard.press('?');
+  await page.waitForSelector('dialog >> text=These keys');
+  assert.deepEqual(await violations(page), []);
+  await page.keyboard.press('Escape');
+  await page.keyboard.press('/');
+  await page.keyboard.type('web-4');
+  await page.waitForSelector('#found >> text=web-4');
+  await page.keyboard.press('Enter');
+  await page.waitForURL('**/ui/entities/service/web-4');
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('a console that only looks offers nothing else, and is refused', async () => {
+  const looking = await Server.start('--ui-readonly');
+  try {
+    await looking.state('/v1/services/hello', 'READY');
+    const context = await browser.newContext({ viewport: desktop });
+    const page = await openPage(context, looking, '/ui/entities/service/hello');
+    await page.waitForSelector('.pill:has-text("Read-only")');
+    assert.equal(await page.locator('.heading-actions button:enabled:not([aria-expanded])').count(), 0);
+    assert.equal(await page.evaluate(() => fetch('/v1/services/hello/refresh', { method: 'POST' }).then((r) => r.status)), 403);
+    assert.equal((await looking.ask('/v1/services/hello/refresh', {})).status, 200);
+    await context.close();
+  } finally {
+    await looking.end();
+  }
+});
