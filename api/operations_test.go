@@ -130,6 +130,7 @@ func TestBatch(t *testing.T) {
 		a := b.post("/v1/batches", `{"machine":"gadget","filter":{"labels":["team=db"]},"command":"delete","dryRun":true}`)
 		require.Equal(t, 200, a.StatusCode, string(a.body))
 		require.JSONEq(t, `{"matched":2,"keys":["default.g5","default.g6"]}`, string(a.body))
+		b.post("/v1/batches", `{"machine":"gadget","filter":{"keys":[]},"command":"delete","dryRun":true}`).problem(t, 422, "validation") // that is nobody, and not all
 		require.Equal(t, before, b.stored())
 	})
 	t.Run("WrongOnes", func(t *testing.T) {

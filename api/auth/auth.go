@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/machines"
@@ -30,7 +31,8 @@ type Identity struct {
 	Name      string
 	role      Role
 	Namespace string
-	Session   bool // it came with the cookie of a session, not with the token itself
+	Session   bool      // it came with the cookie of a session, not with the token itself
+	Until     time.Time // the end of that session
 }
 
 // Anonymous is who asks an open server without a token.

@@ -3,7 +3,7 @@ package auth
 // Sessions of browsers, which cannot send a header with every request that they make: Keyring.Seal makes the value of a cookie from a token, and Identify
 // takes a request with that cookie for one with the token. Nothing is stored: the value is the token with the end of the session, sealed under a key
 // that follows from the hashes of all tokens. So a session outlives a restart, is good on every node that has the same tokens, and ends when
-// they change. Who takes a cookie has the session for as long as it lasts, but never the token.
+// they change. Who takes a cookie has the session for as long as it lasts; who has the hashes of the configuration, too, can open it and has the token.
 
 import (
 	"crypto/aes"
@@ -75,6 +75,6 @@ func (k *Keyring) Session(r *http.Request) (id Identity, until time.Time, ok boo
 		return id, until, false
 	}
 	id, ok = k.ids[sha256.Sum256(plain[8:])]
-	id.Session = ok
+	id.Session, id.Until = ok, until
 	return id, until, ok
 }

@@ -49,6 +49,10 @@ func open(t *testing.T, readOnly bool, tokens ...auth.Token) *door {
 	actor := func(q *rest.Request) error { return q.JSON(http.StatusOK, q.Who.Name) }
 	for _, rt := range append(console.New(s, "v1 <b>", readOnly).Routes(r),
 		&rest.Route{Role: auth.Read, Serve: actor, Op: huma.Operation{Method: http.MethodGet, Path: "/v1/look"}},
+		&rest.Route{Role: auth.Read, Op: huma.Operation{Method: http.MethodGet, Path: "/v1/until"}, Serve: func(q *rest.Request) error {
+			until, _ := q.Context().Deadline()
+			return q.JSON(http.StatusOK, until.Unix())
+		}},
 		&rest.Route{Role: auth.Operate, Serve: actor, Op: huma.Operation{Method: http.MethodPost, Path: "/v1/change"}},
 	) {
 		require.NoError(t, r.Register(rt))
@@ -173,6 +177,16 @@ func TestSessions(t *testing.T) {
 	require.Equal(t, 200, res.StatusCode, body)
 	require.Equal(t, "\"boss\"\n", body)
 
+	_, body = d.ask(http.MethodGet, "/v1/until", "", with)
+	require.Regexp(t, `^[1-9][0-9]+\n$`, body, "what it watches ends with the session")
+	_, body = d.ask(http.MethodGet, "/v1/until", "", "Authorization: Bearer admin-token")
+	require.Regexp(t, `^-[0-9]+\n$`, body, "a token has no end")
+
+	require.False(t, cookie.Secure)
+	res, _ = d.ask(http.MethodPost, "/v1/session", `{"token":"admin-token"}`, "Origin: https"+strings.TrimPrefix(d.web.URL, "http"))
+	require.Equal(t, 200, res.StatusCode)
+	require.True(t, res.Cookies()[0].Secure, "TLS may end at a proxy")
+
 	for _, from := range []string{"Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: same-site", "Origin: https://evil.example"} {
 		res, _ = d.ask(http.MethodPost, "/v1/change", "", with, from)
 		require.Equal(t, 403, res.StatusCode, from)
@@ -237,6 +251,8 @@ func TestReadOnlyWithoutTokens(t *testing.T) {
 	d := setup(t, true)
 	res, _ := d.ask(http.MethodPost, "/v1/change", "", "Sec-Fetch-Site: same-origin")
 	require.Equal(t, 403, res.StatusCode)
+	res, _ = d.ask(http.MethodPost, "/v1/change", "", "Origin: "+d.web.URL)
+	require.Equal(t, 403, res.StatusCode, "without TLS, and not on this machine, a browser says no more")
 	res, _ = d.ask(http.MethodPost, "/v1/change", "")
 	require.Equal(t, 200, res.StatusCode, "the command line is no browser")
 }

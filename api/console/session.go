@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/http"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
 
@@ -113,6 +114,10 @@ func (c *Console) begin(q *rest.Request, schema *huma.Schema) error {
 	if p := c.rest.FromHere(q.R); p != nil {
 		return p
 	}
+	q.Who = auth.Anonymous // so that its address is counted
+	if p := c.rest.CheckRate(q.Client()); p != nil {
+		return p
+	}
 	raw, p := q.Body(schema)
 	if p != nil {
 		return p
@@ -150,6 +155,6 @@ func (c *Console) end(q *rest.Request) error {
 func (c *Console) cookie(q *rest.Request, value string, seconds int) {
 	q.W.Header().Set("Cache-Control", "no-store")
 	http.SetCookie(q.W, &http.Cookie{
-		Name: auth.SessionCookie, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: q.R.TLS != nil,
+		Name: auth.SessionCookie, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: q.R.TLS != nil || strings.HasPrefix(q.R.Header.Get("Origin"), "https://"), // TLS may end at a proxy
 	})
 }

@@ -46,7 +46,7 @@ type BatchFilter struct {
 	Parent    string   `json:"parent,omitempty" maxLength:"63"`
 	States    []string `json:"states,omitempty" maxItems:"64" nullable:"false"`
 	Labels    []string `json:"labels,omitempty" maxItems:"16" nullable:"false" example:"[\"team=web\"]" doc:"k=v, k!=v, k in (a,b), or k; all must hold"`
-	Keys      []string `json:"keys,omitempty" maxItems:"500" nullable:"false" doc:"Only these: namespace.id, with the parent between where there is one"`
+	Keys      []string `json:"keys,omitempty" minItems:"1" maxItems:"500" nullable:"false" doc:"Only these: namespace.id, with the parent between where there is one"`
 	IDPrefix  string   `json:"idPrefix,omitempty" maxLength:"63" doc:"Only those whose ids begin with it"`
 }
 
@@ -227,7 +227,10 @@ func (s *Service) readBatch(q *rest.Request, schema *huma.Schema, b *batch) erro
 // query selects the entities that are still to come.
 func (b *batch) query(m *machines.Machine) (index.Query, *problem.Problem) {
 	kq := index.Query{Namespace: b.Namespace, Parent: b.Request.Filter.Parent, States: b.Request.Filter.States, IDPrefix: b.Request.Filter.IDPrefix, After: b.After, Limit: batchPage}
-	if keys := b.Request.Filter.Keys; len(keys) > 0 {
+	if keys := b.Request.Filter.Keys; keys != nil {
+		if len(keys) == 0 { // of a selection that came out empty; without the member it would be all
+			return kq, problem.Invalid("body.filter.keys", "must not be empty; leave it out for all that match")
+		}
 		kq.Keys = make(map[string]struct{}, len(keys))
 		for _, key := range keys {
 			kq.Keys[key] = struct{}{}

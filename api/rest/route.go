@@ -4,6 +4,7 @@ package rest
 // query (parse), and calls Serve. Register (router.go) calls document, which adds to the OpenAPI operation what all have in common: problems, security, role.
 
 import (
+	"context"
 	"maps"
 	"net/http"
 	"net/url"
@@ -115,6 +116,12 @@ func (s *Server) FromHere(r *http.Request) *problem.Problem {
 	return problem.New(problem.CodeForbidden, "a page of another site may not send commands without a token")
 }
 
+// fromBrowser reports whether a browser has sent a request that may change something: it names itself by Sec-Fetch-Site, to a server without TLS that is not
+// on this machine only by Origin.
+func fromBrowser(r *http.Request) bool {
+	return r.Header["Sec-Fetch-Site"] != nil || r.Header["Origin"] != nil
+}
+
 func (q *Request) run() error {
 	if !q.Rt.Open {
 		who, p := q.server.Keys.Identify(q.R)
@@ -127,10 +134,15 @@ func (q *Request) run() error {
 		if p := q.server.FromHere(q.R); p != nil && (who == auth.Anonymous || who.Session) {
 			return p
 		}
-		if q.server.o.ReadOnly && q.Rt.Op.Method != http.MethodGet && (who.Session || q.R.Header["Sec-Fetch-Site"] != nil) {
+		if q.server.o.ReadOnly && q.Rt.Op.Method != http.MethodGet && (who.Session || fromBrowser(q.R)) {
 			return problem.New(problem.CodeForbidden, "the console of this server is read-only (ui.readonly): use the command line, or the API with a token")
 		}
 		q.Who = who
+		if who.Session { // also what it watches ends with it
+			ctx, cancel := context.WithDeadline(q.R.Context(), who.Until)
+			defer cancel()
+			q.R = q.R.WithContext(ctx)
+		}
 		if p := q.server.CheckRate(q.Client()); p != nil {
 			return p
 		}

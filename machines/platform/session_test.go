@@ -135,10 +135,21 @@ func TestARetryIsPossibleAfterARollbackThatWasRefused(t *testing.T) {
 		l.step(machinetest.Report(t, "undone", l.e.Effects["undo"].ID, session.Results{Actions: []session.ActionResult{{Action: "settle_writes", Done: first}, {Action: "restore_tenant_runtime", Done: second}}}))
 		require.Equal(t, session.RollbackStuck, l.data().Phase)
 	}
-	undone(true, false)
-	_, _, err := platform.Machine.Step(l.e, machines.Input{Command: "retry", Seq: l.seq + 1, Time: l.now, ID: "x"})
-	require.Error(t, err)
+	undone(false, false)
+	retried := func() error {
+		_, _, err := platform.Machine.Step(l.e, machines.Input{Command: "retry", Seq: l.seq + 1, Time: l.now, ID: "x"})
+		return err
+	}
+	require.NoError(t, retried())
 	l.step(machines.Input{Command: "rollback", Body: json.RawMessage(`{}`)})
+	undone(true, false)
+	require.Error(t, retried())
+	l.step(machines.Input{Command: "rollback", Body: json.RawMessage(`{}`)})
+	undone(false, false)
+	require.Error(t, retried(), "an undo before this one has taken something back")
+	l = reach(t, "switch", moved)
+	l.fail("switch", "unavailable")
+	l.step(machines.Input{Command: "rollback", Body: json.RawMessage(`{"keepWrites":true}`)})
 	undone(false, false)
 	l.step(machines.Input{Command: "retry"})
 	require.Contains(t, l.e.Effects, "switch")

@@ -124,6 +124,7 @@ func (k *Kind[D]) fail(s *machines.Tx[D]) {
 	p, f := k.of(s.Data), k.failure(s)
 	c, t := p.course(), p.trail()
 	t.FailedFrom, t.FailedStep, t.FailedAttempt, c.Phase, c.NextTry, p.end().CompletedAt = s.State(), c.Step, c.Attempt, Held, time.Time{}, s.Now()
+	t.Intact = true
 	if k.Failing != nil {
 		k.Failing(s.Data, f)
 	}
@@ -150,7 +151,7 @@ func (k *Kind[D]) undo(s *machines.Tx[D]) {
 	c, t := p.course(), p.trail()
 	c.Phase, c.NextTry, t.Undone = RollingBack, time.Time{}, nil
 	if t.FailedFrom == "" {
-		t.FailedFrom, t.FailedStep, t.FailedAttempt = s.State(), c.Step, c.Attempt
+		t.FailedFrom, t.FailedStep, t.FailedAttempt, t.Intact = s.State(), c.Step, c.Attempt, true
 	}
 	for _, event := range k.undoStarted() {
 		k.Tell(s, event, map[string]any{"fromState": t.FailedFrom, "actions": k.Planned(s.Data, s.Entity().State)})
@@ -203,6 +204,9 @@ func (k *Kind[D]) Stuck(s *machines.Tx[D]) {
 	p := k.of(s.Data)
 	p.trail().Undone, p.course().Phase = machines.Body[Results](s).Actions, RollbackStuck
 	for _, r := range p.trail().Undone {
+		if r.Done || r.Skipped {
+			p.trail().Intact = false
+		}
 		if !r.Done && !r.Skipped {
 			k.Emit(s, EventActionFailed, map[string]any{"action": r.Action, "error": r.Error})
 		}
@@ -211,7 +215,8 @@ func (k *Kind[D]) Stuck(s *machines.Tx[D]) {
 }
 
 func (k *Kind[D]) undoFailed(s *machines.Tx[D]) {
-	k.of(s.Data).course().Phase = RollbackStuck
+	p := k.of(s.Data)
+	p.course().Phase, p.trail().Intact = RollbackStuck, false // it may have taken back some
 	k.tell(s, "rollback.stuck", map[string]any{"error": machines.Body[machines.Failure](s)})
 }
 
@@ -243,7 +248,7 @@ func (k *Kind[D]) retry(g *Stage) func(*machines.Tx[D]) {
 		k.Transitioned(s)
 		k.Begin(s, g, 1)
 		t := p.trail()
-		t.FailedFrom, t.FailedStep, t.FailedAttempt, t.Undone, t.Skip, t.Writes = "", "", 0, nil, nil, ""
+		t.FailedFrom, t.FailedStep, t.FailedAttempt, t.Intact, t.Undone, t.Skip, t.Writes = "", "", 0, false, nil, nil, ""
 	}
 }
 

@@ -24,6 +24,7 @@ type Trail struct {
 	FailedStep    string         `json:"failedStep,omitempty"` // of a state that has several
 	FailedAttempt int            `json:"failedAttempt,omitempty"`
 	Cancelled     bool           `json:"cancelRequested,omitempty"`
+	Intact        bool           `json:"intact,omitempty"` // no undo since the failure has taken anything back; absent it is not known
 	Undone        []ActionResult `json:"undone,omitempty"` // of the last undo
 	Skip          []string       `json:"skip,omitempty"`
 	Writes        string         `json:"writes,omitempty"` // what an undo does with those since the switch

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -100,15 +101,16 @@ func (k *Kind[D]) failedFrom(g *Stage) *guard[D] {
 	}
 	return k.guarded(name, "its undo has begun; roll it back", func(s *machines.Tx[D], p Phase) bool {
 		t := k.of(s.Data).trail()
-		step := t.FailedStep == g.Step || t.FailedStep == "" && g == k.Stage(g.State, "")
+		failed := cmp.Or(t.FailedStep, k.of(s.Data).course().Step) // stored by an earlier version, only the course has it
+		step := failed == g.Step || failed == "" && g == k.Stage(g.State, "")
 		return (p == Held || p == RollbackStuck && k.untouched(s.Data)) && t.FailedFrom == g.State && step
 	})
 }
 
-// untouched reports whether an undo has ended at its first action, before anything was taken back.
+// untouched reports whether all undos since the failure have ended at their first action, before anything was taken back.
 func (k *Kind[D]) untouched(d *D) bool {
-	planned, results := k.Planned(d, Failed), k.of(d).trail().Undone
-	return len(planned) > 0 && planned[0].Stop && len(results) > 0 && !slices.ContainsFunc(results, func(r ActionResult) bool { return r.Done || r.Skipped })
+	planned, t := k.Planned(d, Failed), k.of(d).trail()
+	return t.Intact && len(planned) > 0 && planned[0].Stop && len(t.Undone) > 0
 }
 
 func (k *Kind[D]) resolvedAs(outcome string) *guard[D] {

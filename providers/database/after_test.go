@@ -160,6 +160,13 @@ func TestCredentialsAreRotated(t *testing.T) {
 		require.NoError(t, err)
 		require.NotContains(t, s.all.String(), c.Password)
 	}
+
+	// A standby that became the source may lack the switch: what it says now would lead applications back to old rows.
+	before := len(told)
+	databasetest.Exec(t, s.p.Source, `delete from public.tenant_runtime where enterprise_id = 'turned'`)
+	s.command("rotate", ``)
+	require.Len(t, told, before)
+	require.NoError(t, s.enter(d.Database.Credentials), "the password is the one that is stored")
 }
 
 // A server may have the databases of another source; one that no session has set up yet has nothing to tell, and that is no failure.

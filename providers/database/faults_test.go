@@ -289,12 +289,11 @@ func TestAnUndoIsTriedAgain(t *testing.T) {
 	f.p.Told = refusesOwn
 	f.command("request", `{"enterpriseId":"patient"}`)
 	require.Equal(t, machine.Failed, f.e.State)
-	d := f.e.Data.(*machine.Data)
 	databasetest.Exec(t, pg.Address{DSN: f.target.DSN, Database: "tenant_patient"}, `insert into public.settings values ('patient', 'since', 'x')`)
 
 	broken, left = `alter role "tenant_patient" login`, 3
 	f.command("rollback", `{}`)
-	d = f.e.Data.(*machine.Data)
+	d := f.e.Data.(*machine.Data)
 	require.Equal(t, machine.RollbackStuck, d.Phase)
 	require.True(t, strings.Contains(f.all.String(), machine.CodeShut))
 	require.ErrorContains(t, f.enter(d.Database.Credentials), "not permitted to log in")

@@ -124,6 +124,13 @@ func (j *job) rotate(ctx context.Context) (any, error) {
 	if err := j.Server.Setup(ctx); err != nil {
 		return nil, err
 	}
+	there, err := j.routed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !there { // after a failover the source may lack the switch, and telling that would lead applications back to old rows
+		return nil, pg.Refuse("the routing in the source does not lead the tenant %s to %s: restore its row in tenant_runtime, or revert", j.body.Request.EnterpriseID, j.name)
+	}
 	sealed, err := j.Server.Role(ctx, j.spec, j.credentials)
 	if err != nil {
 		return nil, err

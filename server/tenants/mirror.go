@@ -77,7 +77,8 @@ func (m *mirror) opens(ctx context.Context, keys *secret.Keys) error {
 	}
 }
 
-// tell stores where a tenant is, and returns when all who resolve it know. It never goes back to an earlier epoch: one that was told already is a [*database.BehindError].
+// tell stores where a tenant is, and returns when all who resolve it know. It never goes back to an earlier epoch, nor to another
+// database under the same one, which nobody would follow: what was told already is a [*database.BehindError].
 func (m *mirror) tell(ctx context.Context, r database.Route) error {
 	if err := m.put(ctx, r); err != nil {
 		return fmt.Errorf("cannot tell where tenant %s is: %w", r.Enterprise, err)
@@ -99,7 +100,7 @@ func (m *mirror) put(ctx context.Context, r database.Route) error {
 			_, err = m.routes.Create(ctx, r.Enterprise, value)
 		case err == nil:
 			var old tenantdb.Route
-			if json.Unmarshal(have.Value(), &old) == nil && old.Epoch > r.Epoch {
+			if json.Unmarshal(have.Value(), &old) == nil && (old.Epoch > r.Epoch || old.Epoch == r.Epoch && old.DatabaseName != r.DatabaseName) {
 				return &database.BehindError{Epoch: old.Epoch}
 			}
 			if string(have.Value()) == string(value) {

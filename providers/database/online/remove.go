@@ -2,6 +2,7 @@ package online
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -88,19 +89,22 @@ func Strays(ctx context.Context, source pg.Address, sessions []string) error {
 			coalesce((select array_agg(slot_name::text) from pg_replication_slots where database = current_database() and slot_name ~ $1 and slot_name <> all($2::text[])), '{}'),
 			coalesce((select array_agg(pubname::text) from pg_publication where pubname ~ $1 and pubname <> all($2::text[])), '{}')`, `^instar_[0-9a-f]{16}(_keys)?$`, known).Scan(&slots, &publications)
 	})
-	if err == nil && len(slots) > 0 {
-		err = l.unslot(ctx, slots, 0)
+	if err != nil {
+		return err
 	}
-	if err != nil || len(publications) == 0 {
+	for _, slot := range slots { // one that stays in use keeps no other
+		err = errors.Join(err, l.unslot(ctx, []string{slot}, 0))
+	}
+	if len(publications) == 0 {
 		return err
 	}
 	for i, name := range publications {
 		publications[i] = pg.Ident(name)
 	}
-	return l.on(ctx, source, func(conn *pgx.Conn) error {
+	return errors.Join(err, l.on(ctx, source, func(conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `drop publication if exists `+strings.Join(publications, ", "))
 		return err
-	})
+	}))
 }
 
 // Subscription is the number of the subscription, by which Postgres names the slots of initial copies; 0 when there is none.

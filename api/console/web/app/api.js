@@ -1,5 +1,6 @@
 // The API, as any client has it. get(path, query) and send(method, path, {body, headers, query}) answer {data, etag, status, headers} or throw a Problem
 // (RFC 9457). Machines are loaded once (machines()), and their paths made here (collection, entityPath). session says who asks.
+import { again } from './live.js';
 import { store } from './store.js';
 
 /** Problem is an answer that is an error: status, code, title, detail, errors, currentState, allowedCommands, requestId as the API has them. */
@@ -31,12 +32,14 @@ export async function signIn(token) {
   const { data } = await send('POST', '/v1/session', { body: { token } });
   forget();
   session.set(data);
+  again();
 }
 
 export async function signOut() {
   const { data } = await send('DELETE', '/v1/session');
   forget();
   session.set(data);
+  again();
 }
 
 function withQuery(path, query) {

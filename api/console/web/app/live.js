@@ -32,8 +32,11 @@ function tell(message) {
 export function start() {
   if (port) return;
   if (typeof SharedWorker === 'undefined') {
-    const stream = new Stream(tell);
-    port = { postMessage: (m) => m === 'now' && stream.state !== 'live' && stream.later(0) };
+    let stream = new Stream(tell);
+    port = { postMessage: (m) => {
+      if (m === 'now' && stream.state !== 'live') stream.later(0);
+      if (m === 'again') { stream.close(); stream = new Stream(tell); tell({ type: 'reset' }); }
+    } };
     return;
   }
   const worker = new SharedWorker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'instar' });
@@ -47,6 +50,9 @@ export function start() {
 
 /** retry has a broken connection opened now. */
 export const retry = () => port?.postMessage('now');
+
+/** again opens the stream anew, for who has signed in or out: what one may see is not for another. */
+export const again = () => port?.postMessage('again');
 
 /** pause keeps what is shown as it is, until resume. */
 export function pause() {

@@ -1,5 +1,5 @@
 // The shared worker: one stream for all tabs of this browser, because a browser opens only six connections to a server over HTTP/1.1. A tab says
-// "hello" when it begins and "bye" when it goes; the stream is closed when none is left.
+// "hello" when it begins, "bye" when it goes, and "again" when somebody has signed in or out; the stream is closed when none is left.
 import { Stream } from './stream.js';
 
 const ports = new Set();
@@ -18,6 +18,12 @@ self.onconnect = (e) => {
       return;
     }
     ports.add(port);
+    if (data === 'again' && stream) { // somebody else looks now
+      stream.close();
+      stream = new Stream(tell);
+      tell({ type: 'reset' });
+      return;
+    }
     if (!stream) stream = new Stream(tell);
     else port.postMessage({ type: 'state', state: stream.state });
     if (data === 'now' && stream.state !== 'live') stream.later(0);

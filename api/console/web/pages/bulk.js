@@ -1,5 +1,5 @@
 // One command for many entities: those that are selected, or all that match the filters. It becomes a batch (/v1/batches), which can be rehearsed, is watched as it goes, and can be stopped.
-import { html, useEffect, useState } from '../app/base.js';
+import { html, useEffect, useRef, useState } from '../app/base.js';
 import { commandSchema, entityURL, may, newKey, ofKey, send, get } from '../app/api.js';
 import { Dialog, open } from '../app/dialog.js';
 import { blank, Form } from '../app/form.js';
@@ -29,6 +29,7 @@ function BatchDialog({ m, command, filter, keys, matching, close }) {
   const [op, setOp] = useState();
   const [error, setError] = useState();
   const [busy, setBusy] = useState(false);
+  const key = useRef({}); // what was sent under a key goes again under it, or a lost answer would do it twice
   useEffect(() => { commandSchema(m.name, command.name).then((f) => { setForm(f); if (f.schema) setValue(blank(f.schema, f.schemas) ?? {}); }, setError); }, []);
   const request = (dryRun) => ({
     machine: m.name, command: command.name, ...(dryRun && { dryRun: true }), ...(form.schema && { body: value }),
@@ -37,10 +38,15 @@ function BatchDialog({ m, command, filter, keys, matching, close }) {
   const go = async (dryRun) => {
     setBusy(true);
     setError(undefined);
+    const text = JSON.stringify([request(false), reason]);
+    if (key.current.text !== text) key.current = { text, key: newKey() };
     try {
-      const { data } = await send('POST', '/v1/batches', { body: request(dryRun), headers: dryRun ? {} : { 'Idempotency-Key': newKey(), ...(reason && { 'Instar-Reason': reason }) } });
+      const { data } = await send('POST', '/v1/batches', { body: request(dryRun), headers: dryRun ? {} : { 'Idempotency-Key': key.current.key, ...(reason && { 'Instar-Reason': reason }) } });
       if (dryRun) setPlan(data); else setOp(data);
-    } catch (e) { setError(e); } finally { setBusy(false); }
+    } catch (e) {
+      setError(e);
+      if (!dryRun && e.status && e.status < 500) key.current = {}; // a refusal is an answer
+    } finally { setBusy(false); }
   };
   const name = op?.name;
   useEffect(() => {

@@ -23,10 +23,11 @@ function filterOf(m, query, ns) {
     f.stuck = Number(preset.split('-')[1]) || 5;
     f.orderBy ||= 'since';
   }
+  f.none = preset !== '' && !f.state.length; // no state of this machine is meant: that is nothing, not all
   return f;
 }
 
-const asked = ({ stuck, ...f }, limit, cursor) => ({ ...f, limit, cursor, ...(stuck && { sinceBefore: new Date(Math.floor(Date.now() / 60000 - stuck) * 60000).toISOString() }) });
+const asked = ({ stuck, none, ...f }, limit, cursor) => ({ ...f, limit, cursor, ...(stuck && { sinceBefore: new Date(Math.floor(Date.now() / 60000 - stuck) * 60000).toISOString() }) });
 
 /** useList loads a list page by page, and keeps it current. */
 function useList(m, filter) {
@@ -42,7 +43,7 @@ function useList(m, filter) {
     try {
       const limit = more ? 200 : Math.min(500, Math.max(100, before.rows.length));
       const query = more ? { ...before.query, limit, cursor: before.next } : asked(filter, limit);
-      const { data } = await get(collection(m), query);
+      const { data } = filter.none ? { data: { items: [], nextCursor: '' } } : await get(collection(m), query);
       if (busy.current !== id) return;
       const rows = more ? [...before.rows, ...data.items] : before.rows.length > 500 ? before.rows : data.items;
       setList({ id, rows, next: more || before.rows.length <= 500 ? data.nextCursor : before.next, query: more ? before.query : query, loading: false, stale: data.staleSeconds });
