@@ -5,7 +5,7 @@ import { store, stored, useResource, useStore } from './store.js';
 import { machineURL, machines, session, signOut } from './api.js';
 import { connection, pause, resume, retry } from './live.js';
 import { useCounts } from './counts.js';
-import { nav } from './pages.js';
+import { isThere, nav } from './pages.js';
 import { place } from './router.js';
 import { count, prefs } from './time.js';
 import { showHelp, showPalette } from './keys.js';
@@ -30,12 +30,11 @@ export function Frame({ children }) {
 
 function Side({ path }) {
   const all = useResource(() => machines(), []);
-  const here = (href) => (path === href.replace(/\/$/, '') || path === href ? 'page' : undefined);
-  const there = (entry) => !entry.machine || all.data?.some((m) => m.name === entry.machine);
+  const here = ({ href, machine }) => (path === href.replace(/\/$/, '') || path === href || (machine && path.startsWith(href + '/')) ? 'page' : undefined);
   return html`<aside class="side" aria-label="Console">
     <a class="brand" href="/ui/"><svg viewBox="0 0 32 32" width="28" height="28" aria-hidden="true"><rect width="32" height="32" rx="8" class="brand-box" /><path d="M9 22V10M9 16h6l4-6h4M15 16l4 6h4" class="brand-line" /><circle cx="9" cy="16" r="2.800" class="brand-dot" /></svg><span>Instar</span></a>
     <nav aria-label="Pages">
-      <ul>${nav.filter(there).map((n) => html`<li><a href=${n.href} aria-current=${here(n.href)}><${Icon} name=${n.icon} /><span>${n.text}</span></a></li>`)}</ul>
+      <ul>${nav.filter((n) => isThere(n, all.data)).map((n) => html`<li><a href=${n.href} aria-current=${here(n)}><${Icon} name=${n.icon} /><span>${n.text}</span></a></li>`)}</ul>
       <h2>Machines</h2>
       <ul>${(all.data || []).map((m) => html`<li key=${m.name}><${MachineLink} m=${m} current=${path === machineURL(m) || path.startsWith('/ui/entities/' + m.name + '/') ? 'page' : undefined} /></li>`)}</ul>
     </nav>

@@ -3,7 +3,7 @@
 import { html, useEffect, useLayoutEffect, useRef, useState } from './base.js';
 import { Dialog, open } from './dialog.js';
 import { Icon } from './icons.js';
-import { nav } from './pages.js';
+import { isThere, nav } from './pages.js';
 import { navigate } from './router.js';
 import { entityURL, get, machineURL, machines } from './api.js';
 import { State, Key } from './parts.js';
@@ -83,7 +83,7 @@ function Palette({ close }) {
 async function find(text) {
   const all = await machines();
   const has = (t) => t.toLowerCase().includes(text.toLowerCase());
-  const pages = nav.filter((n) => has(n.text) && (!n.machine || all.some((m) => m.name === n.machine))).map((n) => ({ icon: n.icon, text: n.text, sub: 'page', href: n.href }));
+  const pages = nav.filter((n) => has(n.text) && isThere(n, all)).map((n) => ({ icon: n.icon, text: n.text, sub: 'page', href: n.href }));
   const ms = all.filter((m) => has(m.name) || has(m.plural)).map((m) => ({ icon: 'machine', text: m.plural, sub: 'machine', href: machineURL(m) }));
   if (!text || !/^[a-z0-9-]+$/.test(text)) return [...pages, ...ms];
   const lists = await Promise.all(all.map((m) => get(`/v1/${m.plural}`, { namespace: '*', idPrefix: text, limit: 5 }).then(({ data }) => data.items.map((e) => ({ m, e })), () => [])));

@@ -1,5 +1,5 @@
 // Stores: values that components follow. store(v) makes one; useStore(s) has a component render when it changes. useResource(load, deps) loads something
-// asynchronously, keeps what it had while it loads again, and drops answers that come too late: {data, error, loading, reload}.
+// asynchronously, keeps what it had while it loads again, and drops answers that come too late: {data, error, loading, reload}; every(resource, ms) loads it anew every so often.
 import { useState, useEffect, useRef, useCallback } from './base.js';
 
 /** store holds a value; set takes a value or a function of the one before. */
@@ -78,4 +78,13 @@ export function useResource(load, deps) {
     return () => { r.abort?.abort(); r.abort = null; };
   }, deps);
   return { ...state, reload };
+}
+
+/** every has a resource loaded anew every so many ms while the page is seen. */
+export function every(resource, ms) {
+  useEffect(() => {
+    const timer = setInterval(() => !document.hidden && resource.reload(), ms);
+    return () => clearInterval(timer);
+  }, []);
+  return resource;
 }

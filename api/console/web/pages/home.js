@@ -1,11 +1,11 @@
 // Home: what runs here in one look: what needs somebody, what is on its way and what is stuck, how much happens, the nodes, the store. Where there is next to nothing yet, the way into the sample.
-import { html, useEffect } from '../app/base.js';
+import { html } from '../app/base.js';
 import { collection, entityURL, get, machines, session } from '../app/api.js';
 import { useAllCounts } from '../app/counts.js';
 import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
 import { Card, Command, Failure, Heading, Loading, Sparkline, Stat } from '../app/parts.js';
-import { useResource, useStore } from '../app/store.js';
+import { every, useResource, useStore } from '../app/store.js';
 import { bytes, count } from '../app/time.js';
 import { MachineCard } from './machines.js';
 
@@ -13,15 +13,6 @@ export default function Home() {
   const all = useResource(() => machines(), []);
   if (!all.data) return html`<${Heading} title="Home" /><${Failure} error=${all.error} retry=${all.reload} />${!all.error && html`<${Loading} />`}`;
   return html`<${Shown} all=${all.data} />`;
-}
-
-/** every asks for something anew every so often while the page is seen. */
-function every(resource, ms) {
-  useEffect(() => {
-    const timer = setInterval(() => !document.hidden && resource.reload(), ms);
-    return () => clearInterval(timer);
-  }, []);
-  return resource;
 }
 
 function Shown({ all }) {
@@ -68,7 +59,7 @@ function Letters() {
   const it = every(useResource(() => optional('/v1/dead-letters', { limit: 500 }), []), 15000);
   if (it.data === null) return null;
   const n = it.data?.items.length;
-  return html`<${Stat} label="Dead letters" icon="letter" value=${it.data && (it.data.nextCursor ? n + '+' : n)} tone=${n ? 'bad' : undefined} hint=${n ? 'no code could handle them' : 'everything was handled'} />`;
+  return html`<${Stat} label="Dead letters" icon="letter" value=${it.data && (it.data.nextCursor ? n + '+' : n)} tone=${n ? 'bad' : undefined} hint=${n ? 'no code could handle them' : 'everything was handled'} href="/ui/dead-letters" />`;
 }
 
 function Nodes() {
@@ -76,7 +67,7 @@ function Nodes() {
   if (it.data === null || it.error) return null;
   const items = it.data?.items || [];
   const away = items.filter((n) => n.state !== 'live').length;
-  return html`<${Stat} label=${items.length === 1 ? 'Node' : 'Nodes'} icon="node" value=${it.data && items.length} tone=${away ? 'warn' : undefined} hint=${away ? `${away} not taking work` : it.data ? `${it.data.partitions} partitions` : ''} />`;
+  return html`<${Stat} label=${items.length === 1 ? 'Node' : 'Nodes'} icon="node" value=${it.data && items.length} tone=${away ? 'warn' : undefined} hint=${away ? `${away} not taking work` : it.data ? `${it.data.partitions} partitions` : ''} href="/ui/nodes" />`;
 }
 
 const health = () => get('/readyz', { verbose: 'true' }).then(({ data }) => data, (e) => { if (e.status === 503 && e.checks) return e; throw e; });
@@ -86,7 +77,7 @@ function Store() {
   const disk = it.data?.checks?.find((c) => c.name === 'disk' && c.limitBytes);
   if (!disk) return null;
   const used = disk.usedBytes || 0;
-  return html`<${Stat} label="Store" icon="stream" value=${bytes(used)} tone=${disk.ok && !disk.warn ? undefined : 'bad'} hint=${`${used / disk.limitBytes < 0.01 ? 'under 1' : Math.round((used / disk.limitBytes) * 100)} % of ${bytes(disk.limitBytes)}`} />`;
+  return html`<${Stat} label="Store" icon="stream" value=${bytes(used)} tone=${disk.ok && !disk.warn ? undefined : 'bad'} hint=${`${used / disk.limitBytes < 0.01 ? 'under 1' : Math.round((used / disk.limitBytes) * 100)} % of ${bytes(disk.limitBytes)}`} href="/ui/streams" />`;
 }
 
 /** Health shows checks that fail, and nothing while all hold. */

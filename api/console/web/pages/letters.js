@@ -1,0 +1,111 @@
+// Dead letters: messages that no code could handle, put together by their cause, so that one mends the cause and sends all of it again. What they hold is shown as it is.
+import { html, useMemo, useState } from '../app/base.js';
+import { entityURL, get, may, ofKey, send } from '../app/api.js';
+import { ask } from '../app/dialog.js';
+import { Icon } from '../app/icons.js';
+import { Command, Empty, Failure, Heading, Json, Loading } from '../app/parts.js';
+import { useQuery } from '../app/router.js';
+import { every, useResource } from '../app/store.js';
+import { Time, count } from '../app/time.js';
+import { toast } from '../app/toast.js';
+
+const page = 500; // what a page of the API holds, and what one request redrives
+const most = 5; // pages
+
+async function letters(signal) {
+  const items = [];
+  let after;
+  for (let i = 0; i < most; i++) {
+    const { data } = await get('/v1/dead-letters', { after, limit: page }, signal);
+    items.push(...data.items);
+    if (!data.nextCursor) return { items, more: false };
+    after = data.nextCursor;
+  }
+  return { items, more: true };
+}
+
+/** cause is a reason without what differs from one letter to the next: its entity, names in quotes, ids, numbers. */
+function cause({ reason, key }) {
+  const plain = key ? reason.split(key).join('…') : reason;
+  return plain.replace(/"[^"]*"|'[^']*'/g, '…').replace(/[0-9a-f]{8}-[0-9a-f-]{27}/gi, '…').replace(/\b[0-9a-f]*\d[0-9a-f]*\b/gi, '…');
+}
+
+/** who gave up on a letter: the engine has a consumer for each partition, which are one for a cause. */
+const who = (l) => (/^p\d+$/.test(l.consumer) ? 'the engine' : l.consumer);
+
+/** groups are letters with the same cause, those with most letters first. */
+function groups(items) {
+  const all = new Map();
+  for (const l of items) {
+    const id = [who(l), l.machine, cause(l)].join('\n');
+    if (!all.has(id)) all.set(id, { id, consumer: who(l), machine: l.machine, cause: cause(l), items: [] });
+    all.get(id).items.push(l);
+  }
+  return [...all.values()].sort((a, b) => b.items.length - a.items.length);
+}
+
+export default function Letters() {
+  const [query, setQuery] = useQuery();
+  const it = every(useResource(letters, []), 10000);
+  const machine = query.get('machine') || '';
+  const machines = useMemo(() => [...new Set((it.data?.items || []).map((l) => l.machine))].filter(Boolean).sort(), [it.data]);
+  const shown = (it.data?.items || []).filter((l) => !machine || l.machine === machine);
+  const all = groups(shown);
+  const redrive = async (some) => {
+    const outcome = { redriven: 0, failed: [] };
+    try {
+      for (let i = 0; i < some.length; i += page) {
+        const { data } = await send('POST', '/v1/dead-letters/redrive', { body: { seqs: some.slice(i, i + page).map((l) => l.seq) } });
+        outcome.redriven += data.redriven.length;
+        outcome.failed.push(...data.failed);
+      }
+      const failed = outcome.failed.length;
+      toast(failed ? `${outcome.redriven} were sent again, ${failed} were not: ${outcome.failed[0].detail}.` : `${outcome.redriven} sent again. What still cannot be handled comes back here.`, failed ? 'bad' : 'good');
+    } catch (e) {
+      toast(`${outcome.redriven} were sent again, then: ${e.message}`, 'bad');
+    }
+    it.reload();
+  };
+  const redriveAll = async (g) => {
+    const n = g.items.length;
+    if (n === 1 || await ask({ title: `Redrive ${count(n)} letters`, text: `Each is sent to its subject again, and leaves the dead letters. What failed for “${g.cause}” fails again unless that was mended.`, action: `Redrive ${count(n)}`, tone: 'main' })) await redrive(g.items);
+  };
+  return html`<${Heading} title="Dead letters" sub="Messages that no code could handle. Nothing waits for them, and nothing is lost: redrive sends one to its subject again." />
+    <${Failure} error=${it.error} retry=${it.reload} small=${!!it.data} />
+    ${machines.length > 1 && html`<div class="chips" role="group" aria-label="Machines"><button type="button" class="chip" aria-pressed=${!machine} onClick=${() => setQuery({ machine: null })}>All</button>
+      ${machines.map((m) => html`<button key=${m} type="button" class="chip" aria-pressed=${machine === m} onClick=${() => setQuery({ machine: m })}>${m}</button>`)}</div>`}
+    ${!it.data ? !it.error && html`<${Loading} />` : !all.length ? html`<div class="card"><${Empty} icon="letter" title="No dead letters"><p>Everything that was sent could be handled.</p></${Empty}></div>` : html`
+      ${it.data.more && html`<p class="faint small">These are the oldest ${count(it.data.items.length)}; newer ones are shown when these are gone.</p>`}
+      ${all.map((g) => html`<${Group} key=${g.id} g=${g} redrive=${redrive} redriveAll=${redriveAll} open=${all.length === 1} />`)}
+      <div class="stack"><p class="faint small">The same on the command line:</p><${Command} text="instar dead ls" /></div>`}`;
+}
+
+function Group({ g, redrive, redriveAll, open }) {
+  const [shown, setShown] = useState(open ? 20 : 0);
+  const [busy, setBusy] = useState(false);
+  const run = (f) => async () => { setBusy(true); await f(); setBusy(false); };
+  const first = g.items[0];
+  const last = g.items[g.items.length - 1];
+  const n = g.items.length;
+  return html`<section class="card letter-group">
+    <header class="letter-head"><div><h2 class="wrap">${g.cause || 'No reason is given'}</h2>
+      <p class="small faint">${g.machine && html`<b>${g.machine}</b> · `}given up by ${g.consumer} · ${n > 1 ? html`<${Time} at=${first.time} /> to <${Time} at=${last.time} />` : html`<${Time} at=${first.time} />`}</p></div>
+      <div class="letter-acts"><span class="badge badge-bad num">${count(n)}</span>
+        ${may('admin') && html`<button type="button" class="button" disabled=${busy} onClick=${run(() => redriveAll(g))}>${busy ? 'Sending…' : n === 1 ? 'Redrive' : `Redrive all ${count(n)}`}</button>`}</div></header>
+    <button type="button" class="button button-quiet small" aria-expanded=${shown > 0} onClick=${() => setShown(shown ? 0 : 20)}><${Icon} name=${shown ? 'down' : 'right'} />${shown ? 'Hide' : 'Show'} ${n === 1 ? 'it' : 'them'}</button>
+    ${shown > 0 && html`<ul class="letters">${g.items.slice(0, shown).map((l) => html`<${Letter} key=${l.seq} l=${l} redrive=${redrive} />`)}</ul>`}
+    ${shown > 0 && shown < n && html`<button type="button" class="button small" onClick=${() => setShown(shown + 100)}>Show more (${count(n - shown)})</button>`}
+  </section>`;
+}
+
+function Letter({ l, redrive }) {
+  const [busy, setBusy] = useState(false);
+  return html`<li><details><summary><span class="mono">${l.key || l.subject}</span><span class="faint small"><span class="num">${l.tries}</span> ${l.tries === 1 ? 'delivery' : 'deliveries'} · <${Time} at=${l.time} /></span></summary>
+    <div class="stack">
+      <p class="wrap">${l.reason}</p>
+      <p class="small faint">letter <span class="num">${l.seq}</span> · consumer <span class="mono">${l.consumer}</span> · subject <span class="mono">${l.subject}</span></p>
+      ${l.body === undefined ? html`<p class="faint small">Its body is empty.</p>` : html`<${Json} value=${l.body} label=${`Body of the letter ${l.seq}`} />`}
+      <div class="chips">${l.machine && l.key && html`<a class="button small" href=${entityURL(l.machine, ofKey(l.key))}>Open the ${l.machine}<${Icon} name="right" /></a>`}
+        ${may('admin') && html`<button type="button" class="button small" disabled=${busy} onClick=${async () => { setBusy(true); await redrive([l]); setBusy(false); }}>Redrive this one</button>`}</div>
+    </div></details></li>`;
+}

@@ -1,0 +1,115 @@
+// One task while it is done: how far it is, what it has written, and its log as it is written, over one stream of server-sent events that goes on where it was.
+import { html, useEffect, useLayoutEffect, useRef, useState } from '../app/base.js';
+import { entityURL, get, machine } from '../app/api.js';
+import { commandsOf, openCommand } from '../app/command.js';
+import { Icon } from '../app/icons.js';
+import { useChanges } from '../app/live.js';
+import { Card, Empty, Failure, Heading, Loading, State } from '../app/parts.js';
+import { useQuery } from '../app/router.js';
+import { useResource, useStore } from '../app/store.js';
+import { Since, Time, bytes, count, duration, exact, prefs } from '../app/time.js';
+import { Progress, Why, taskPath } from './tasks.js';
+
+const most = 5000; // lines that are kept in the page
+
+/** useLog follows the log: {lines, state, error}. Lines come in bundles, one for each frame that is drawn. */
+function useLog(path, namespace) {
+  const [log, setLog] = useState({ lines: [], state: 'connecting' });
+  useEffect(() => {
+    let source;
+    let timer;
+    let frame;
+    let last = 0;
+    let waiting = [];
+    const put = () => {
+      frame = undefined;
+      const more = waiting;
+      waiting = [];
+      setLog((l) => ({ ...l, lines: [...l.lines, ...more].slice(-most) }));
+    };
+    const open = () => {
+      source = new EventSource(`${path}/logs?namespace=${encodeURIComponent(namespace)}`);
+      source.onopen = () => setLog((l) => ({ ...l, state: 'live', error: undefined }));
+      source.onerror = () => {
+        setLog((l) => ({ ...l, state: 'reconnecting' }));
+        if (source.readyState === EventSource.CLOSED) timer = setTimeout(open, 3000); // it was refused; after a break the browser comes back by itself
+      };
+      source.addEventListener('log', (e) => {
+        const seq = Number(e.lastEventId);
+        if (seq <= last) return;
+        last = seq;
+        waiting.push({ seq, ...JSON.parse(e.data) });
+        frame ??= requestAnimationFrame(put);
+      });
+    };
+    setLog({ lines: [], state: 'connecting' });
+    open();
+    return () => { source.close(); clearTimeout(timer); cancelAnimationFrame(frame); };
+  }, [path, namespace]);
+  return log;
+}
+
+export default function TaskLog({ params }) {
+  const [query] = useQuery();
+  const ns = query.get('namespace') || 'default';
+  const at = { parent: params.repository, id: params.id, namespace: ns };
+  const path = taskPath(at);
+  const it = useResource(async (signal) => ({ m: await machine('task'), ...(await get(path, { namespace: ns }, signal)) }), [path, ns]);
+  useChanges(it.reload, { machine: 'task', key: `${ns}.${params.repository}.${params.id}` });
+  const title = `${params.repository}/${params.id}`;
+  const crumbs = [{ href: '/ui/tasks', text: 'Tasks' }];
+  if (!it.data) return html`<${Heading} title=${title} crumbs=${crumbs} /><${Failure} error=${it.error} retry=${it.reload} />${!it.error && html`<${Loading} />`}`;
+  const { m, data: e, etag } = it.data;
+  const t = e.data || {};
+  const now = commandsOf(m, e).filter((c) => !c.why && !['delete', 'schedule', 'snooze', 'force-reset'].includes(c.command.name));
+  return html`<${Heading} title=${title} crumbs=${crumbs} sub=${html`<span class="facts"><${State} m=${m} state=${e.state} /><span>for <${Since} at=${e.since} /></span><span class="label">${t.type}</span>${t.title && html`<span>${t.title}</span>`}</span>`}>
+      ${now.map(({ command }) => html`<button key=${command.name} type="button" class=${'button' + (command.destructive ? ' button-warn' : '')} title=${command.doc} onClick=${() => openCommand({ m, command, entity: e, etag })}>${command.name}</button>`)}
+      <a class="button" href=${entityURL(m, e)}>Timeline and data<${Icon} name="right" /></a></${Heading}>
+    <${Failure} error=${it.error} small />
+    ${e.lastError && e.state === 'failed' && html`<div class="failure failure-small"><${Icon} name="alert" /><div><b>${e.lastError.code}</b><p>${e.lastError.message}</p></div></div>`}
+    ${e.state === 'running' && html`<${Card}><${Progress} p=${t.progress || { percent: 0, message: 'not told yet' }} /></${Card}>`}
+    ${e.state === 'queued' && html`<${Card}><p>It waits for its turn since <${Time} at=${t.queuedAt || e.since} />. <${Why} t=${at} /></p></${Card}>`}
+    <div class="entity">
+      <div class="entity-main"><${Log} path=${path} namespace=${ns} /></div>
+      <aside class="entity-side" aria-label="Facts"><${Attempts} t=${t} e=${e} /><${Documents} path=${path} ns=${ns} t=${t} /></aside>
+    </div>`;
+}
+
+function Log({ path, namespace }) {
+  const log = useLog(path, namespace);
+  const { clock } = useStore(prefs);
+  const [follow, setFollow] = useState(true);
+  const [find, setFind] = useState('');
+  const frame = useRef();
+  const lines = find ? log.lines.filter((l) => l.line.toLowerCase().includes(find.toLowerCase())) : log.lines;
+  useLayoutEffect(() => { if (follow && frame.current) frame.current.scrollTop = frame.current.scrollHeight; }, [lines.length, log.lines, follow]);
+  const onScroll = () => { const f = frame.current; setFollow(f.scrollHeight - f.scrollTop - f.clientHeight < 24); };
+  const words = { live: ['good', 'Live'], connecting: ['warn', 'Connecting'], reconnecting: ['bad', 'Reconnecting'] };
+  const [tone, text] = words[log.state];
+  return html`<section class="stack" aria-label="Log">
+    <div class="toolbar"><span class=${'pill pill-' + tone}><span class=${'dot dot-' + tone} aria-hidden="true"></span>${text}</span>
+      <input class="input" type="search" aria-label="Lines with" placeholder="Line has…" value=${find} onInput=${(e) => setFind(e.target.value)} spellcheck=${false} autocomplete="off" />
+      <label class="check small"><input type="checkbox" checked=${follow} onChange=${(e) => setFollow(e.target.checked)} /><span>Follow the end</span></label>
+      <span class="faint small num">${count(lines.length)}${find ? ` of ${count(log.lines.length)}` : ''} ${log.lines.length === 1 ? 'line' : 'lines'}</span></div>
+    <div class="log" ref=${frame} onScroll=${onScroll} tabindex="0" role="log" aria-live="off" aria-label="Lines of the log">
+      ${lines.length ? lines.map((l, i) => html`${i > 0 && l.attempt !== lines[i - 1].attempt && html`<div class="log-break" key=${'a' + l.seq}>next attempt</div>`}<div class="log-line" key=${l.seq}><time datetime=${l.at} title=${l.at} class="num">${exact(Date.parse(l.at), clock).slice(11)}</time><span>${l.line}</span></div>`)
+    : html`<${Empty} icon="task" title=${find ? 'No line has that' : 'No lines yet'}><p>${find ? '' : 'What the task writes appears here as it is written.'}</p></${Empty}>`}
+    </div></section>`;
+}
+
+function Attempts({ t, e }) {
+  const row = (name, value) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`;
+  const history = [...(t.history || [])].reverse();
+  return html`<${Card} title="Facts"><dl class="facts-list">
+      ${row('Pool', t.pool || 'nodes')}${row('Priority', html`<span class="num">${t.priority || 5}</span>`)}${t.attempt && row('Attempt', html`<span class="num">${t.attempt} of ${t.attempts || t.most || 3}</span>`)}${t.startedAt && row('Started', html`<${Time} at=${t.startedAt} />`)}${t.endedAt && e.state !== 'running' && row('Ended', html`<${Time} at=${t.endedAt} />`)}
+      ${t.runAfter?.length > 0 && row('Runs after', t.runAfter.join(', '))}${t.nextRun && row('Next run', html`<${Time} at=${t.nextRun} />`)}</dl></${Card}>
+    ${history.length > 0 && html`<${Card} title="Attempts that ended"><ul class="attempts">${history.map((h) => html`<li key=${h.id}><span class=${'state state-' + (h.outcome === 'succeeded' ? 'steady' : ['failed', 'timeout', 'stuck'].includes(h.outcome) ? 'failed' : 'ended')}><${Icon} name=${h.outcome === 'succeeded' ? 'check' : ['failed', 'timeout', 'stuck'].includes(h.outcome) ? 'alert' : 'ended'} />${h.outcome}</span>
+      <span class="small faint"><${Time} at=${h.endedAt} />, took ${duration(Date.parse(h.endedAt) - Date.parse(h.startedAt))}${h.worker && html` · ${h.worker}`}</span>${h.message && html`<p class="small wrap">${h.message}</p>`}</li>`)}</ul></${Card}>`}`;
+}
+
+function Documents({ path, ns, t }) {
+  const list = t.result?.documents || [];
+  if (!t.result) return null;
+  return html`<${Card} title="Result">${t.result.summary && html`<p>${t.result.summary}</p>`}
+    ${list.length > 0 && html`<ul class="stack">${list.map((d) => html`<li key=${d.name} class="small"><a href=${`${path}/document?namespace=${encodeURIComponent(ns)}&name=${encodeURIComponent(d.name)}`} target="_blank" rel="noopener">${d.name.split('/').pop()}<${Icon} name="out" /></a> <span class="faint num">${bytes(d.size || 0)}</span></li>`)}</ul>`}</${Card}>`;
+}

@@ -1,0 +1,58 @@
+// Streams and their consumers, as the metrics of this node tell them: how much is stored, how far back it reaches, and what waits for whom. To look into one, the line for the nats CLI.
+import { html } from '../app/base.js';
+import { get } from '../app/api.js';
+import { Copy, Failure, Heading, Loading, Stat } from '../app/parts.js';
+import { every, useResource } from '../app/store.js';
+import { bytes, count, duration } from '../app/time.js';
+
+/** samples reads metrics in the format of Prometheus: [{name, labels, value}] of those that begin so. */
+function samples(text, prefix) {
+  return text.split('\n').filter((l) => l.startsWith(prefix)).flatMap((line) => {
+    const [, name, inner = '', value] = /^(\w+)(?:\{(.*)\})? (\S+)/.exec(line) || [];
+    return name ? [{ name, value: Number(value), labels: Object.fromEntries([...inner.matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)].map(([, k, v]) => [k, v.replace(/\\(.)/g, '$1')])) }] : [];
+  });
+}
+
+async function load(signal) {
+  const { data } = await get('/metrics', {}, signal);
+  const all = samples(String(data), 'instar_');
+  const of = (name, label) => new Map(all.filter((s) => s.name === name).map((s) => [s.labels[label], s.value]));
+  const one = (name) => all.find((s) => s.name === name)?.value;
+  const limits = of('instar_stream_limit_bytes', 'stream');
+  const oldest = of('instar_stream_oldest_seconds', 'stream');
+  const dead = of('instar_deadletters_total', 'consumer');
+  const restarts = of('instar_consumer_restarts_total', 'consumer');
+  return {
+    streams: [...of('instar_stream_bytes', 'stream')].map(([name, size]) => ({ name, size, limit: limits.get(name), oldest: oldest.get(name) })).sort((a, b) => b.size - a.size),
+    consumers: [...of('instar_consumer_pending', 'consumer')].map(([name, pending]) => ({ name, pending, dead: dead.get(name) || 0, restarts: restarts.get(name) || 0 })).sort((a, b) => b.pending - a.pending || (a.name < b.name ? -1 : 1)),
+    store: one('instar_store_bytes'), limit: one('instar_store_limit_bytes'),
+  };
+}
+
+/** streamOf is where a consumer of this name reads: the prefix says so. */
+const streamOf = (name) => (name.startsWith('fx-') ? 'EFFECTS' : /^p\d\d$/.test(name) ? 'COMMANDS' : 'EVENTS');
+
+export default function Streams() {
+  const it = every(useResource(load, []), 15000);
+  const d = it.data;
+  const waiting = d?.consumers.reduce((n, c) => n + c.pending, 0);
+  return html`<${Heading} title="Streams" sub="What is stored and who reads it, as this node has counted it within the last 15 seconds." />
+    <${Failure} error=${it.error} retry=${it.reload} small=${!!d} />
+    ${!d ? !it.error && html`<${Loading} />` : html`
+      <div class="stats">
+        <${Stat} label="Store" icon="stream" value=${d.store === undefined ? undefined : bytes(d.store)} hint=${d.limit ? `of ${bytes(d.limit)}` : 'without a limit'} tone=${d.limit && d.store / d.limit > 0.8 ? 'bad' : undefined} />
+        <${Stat} label="Waiting" icon="clock" value=${waiting} hint="messages for all consumers" />
+        <${Stat} label="Consumers" icon="worker" value=${d.consumers.length} hint=${`${d.consumers.filter((c) => c.pending).length} with something to do`} />
+      </div>
+      <h2>Streams</h2>
+      <div class="table-frame" tabindex="0" role="region" aria-label="Streams"><table class="table"><thead><tr><th scope="col">Stream</th><th scope="col" class="cell-end">Size</th><th scope="col">Of its limit</th><th scope="col">Reaches back</th><th scope="col">Look into it</th></tr></thead>
+        <tbody>${d.streams.map((s) => html`<tr key=${s.name}><th scope="row" class="mono small">${s.name}</th><td class="cell-end num">${bytes(s.size)}</td>
+          <td>${s.limit ? html`<progress class="meter" max=${s.limit} value=${s.size} aria-label=${`${s.name}: part of its limit`}></progress> <span class="small faint num">${bytes(s.limit)}</span>` : html`<span class="faint">no limit</span>`}</td>
+          <td class="num">${s.oldest ? duration(s.oldest * 1000) : html`<span class="faint">empty</span>`}</td><td><${Line} text=${`nats stream view ${s.name}`} /></td></tr>`)}</tbody></table></div>
+      <h2>Consumers</h2>
+      <div class="table-frame" tabindex="0" role="region" aria-label="Consumers"><table class="table"><thead><tr><th scope="col">Consumer</th><th scope="col" class="cell-end">Not done yet</th><th scope="col" class="cell-end">Gave up on</th><th scope="col" class="cell-end">Restarts</th><th scope="col">Look into it</th></tr></thead>
+        <tbody>${d.consumers.map((c) => html`<tr key=${c.name}><th scope="row" class="mono small">${c.name}</th><td class="cell-end num">${count(c.pending)}</td><td class=${'cell-end num' + (c.dead ? ' bad' : '')}>${count(c.dead)}</td><td class="cell-end num">${count(c.restarts)}</td>
+          <td><${Line} text=${`nats consumer info ${streamOf(c.name)} ${c.name}`} /></td></tr>`)}</tbody></table></div>`}`;
+}
+
+const Line = ({ text }) => html`<${Copy} text=${text} label=${'Copy: ' + text}><code class="small">${text}</code></${Copy}>`;

@@ -1,0 +1,133 @@
+// Tasks: what runs and how far it is, what waits and in which order, and the limits that both are under.
+import { html, useState } from '../app/base.js';
+import { entityURL, get, machine, machineURL, may, newKey, send } from '../app/api.js';
+import { openCommand } from '../app/command.js';
+import { useCounts } from '../app/counts.js';
+import { namespace } from '../app/frame.js';
+import { Icon } from '../app/icons.js';
+import { useReload } from '../app/live.js';
+import { Failure, Heading, Loading, Stat } from '../app/parts.js';
+import { useResource, useStore } from '../app/store.js';
+import { Since, Time, count } from '../app/time.js';
+import { toast } from '../app/toast.js';
+
+const inNamespace = (e) => (e.namespace && e.namespace !== 'default' ? '?namespace=' + encodeURIComponent(e.namespace) : '');
+
+/** logURL is the page of a task's log. */
+export const logURL = (e) => `/ui/tasks/${encodeURIComponent(e.parent)}/${encodeURIComponent(e.id)}${inNamespace(e)}`;
+
+/** taskPath is a task by its own name alone: what the commands and reads of tasks take. */
+export const taskPath = (e) => `/v1/tasks/${encodeURIComponent(e.parent + '.' + e.id)}`;
+
+/** span reads a duration of Go, in ms. */
+const span = (text) => [...String(text).matchAll(/([\d.]+)(h|ms|m|s)/g)].reduce((ms, [, n, u]) => ms + n * { h: 3600000, m: 60000, s: 1000, ms: 1 }[u], 0);
+
+const most = 200; // rows of each kind
+
+async function load(ns, signal) {
+  const list = (path, query) => get(path, { namespace: ns, include: 'data', ...query }, signal).then(({ data }) => data);
+  const whole = (page) => ({ more: !!page.nextCursor, items: page.items.filter((i) => i.entity).map((i) => ({ ...i, data: i.entity.data || {} })) });
+  const [running, queued, queues] = await Promise.all([list('/v1/tasks', { state: 'running', limit: most, orderBy: 'since' }), list('/v1/tasks', { state: 'queued', limit: most, orderBy: 'since' }),
+    get('/v1/queues', { namespace: '*', include: 'data', limit: 500 }, signal).then(({ data }) => data.items.filter((i) => i.entity && i.state !== 'deleted').map((i) => ({ ...i, data: i.entity.data || {} })), (e) => { if (e.status === 404) return []; throw e; })]);
+  return { running: whole(running), queued: whole(queued), queues };
+}
+
+/** turn puts what waits in the order within its repository: a priority counts as one interval of aging. */
+function turn(queued, queues) {
+  const aging = span(queues.find((q) => q.id === 'cluster')?.data.aging || '1m') || 60000;
+  const due = (t) => Date.parse(t.data.queuedAt || t.since) + (t.data.priority || 5) * aging;
+  const sorted = [...queued].sort((a, b) => (Math.abs(due(a) - due(b)) < 1000 ? (a.data.sortOrder || 0) - (b.data.sortOrder || 0) : due(a) - due(b)));
+  const seen = new Map();
+  return sorted.map((t) => {
+    const of = t.namespace + '.' + t.parent;
+    seen.set(of, (seen.get(of) || 0) + 1);
+    return { ...t, place: seen.get(of) };
+  });
+}
+
+export default function Tasks() {
+  const ns = useStore(namespace);
+  const ms = useResource(async () => ({ task: await machine('task'), queue: await machine('queue').catch(() => undefined) }), []).data;
+  const it = useResource((signal) => load(ns, signal), [ns]);
+  useReload(it.reload, { machine: 'task' }, 1000);
+  useReload(it.reload, { machine: 'queue' }, 1000);
+  const counts = useCounts('task').data;
+  const d = it.data;
+  const births = ms?.task.commands.filter((c) => c.birth && !c.report).slice(0, 1) || [];
+  const cancel = async (t) => {
+    try {
+      await send('POST', taskPath(t) + '/cancel', { query: { namespace: t.namespace }, headers: { 'Idempotency-Key': newKey() } });
+      toast(`${t.parent}/${t.id} is canceled.`, 'good', { href: entityURL('task', t), text: 'Open it' });
+    } catch (e) {
+      toast(`${t.parent}/${t.id}: ${e.message}`, 'bad');
+    }
+  };
+  return html`<${Heading} title="Tasks" sub="Work of repositories, started when its turn comes and every limit allows it.">
+      <a class="button" href=${machineURL('task')}>All tasks<${Icon} name="right" /></a>
+      ${may('operate') && births.map((c) => html`<button type="button" class="button button-main" onClick=${() => openCommand({ m: ms.task, command: c })}>${c.name} task</button>`)}</${Heading}>
+    <${Failure} error=${it.error} retry=${it.reload} small=${!!d} />
+    ${!d ? !it.error && html`<${Loading} />` : html`
+      <div class="stats">
+        <${Stat} label="Running" icon="spin" value=${counts?.running} href=${machineURL('task', { state: 'running' })} hint="under way" />
+        <${Stat} label="Queued" icon="clock" value=${counts?.queued} href=${machineURL('task', { state: 'queued' })} hint="wait for their turn" />
+        <${Stat} label="Failed" icon="alert" value=${counts?.failed} href=${machineURL('task', { state: 'failed' })} tone=${counts?.failed ? 'bad' : undefined} hint="for good" />
+        <${Stat} label="Succeeded" icon="check" value=${counts?.succeeded} href=${machineURL('task', { state: 'succeeded' })} hint="with a result" />
+      </div>
+      <h2>Running</h2>
+      <div class="table-frame" tabindex="0" role="region" aria-label="Running tasks">${d.running.items.length ? html`<table class="table"><thead><tr><th scope="col">Task</th><th scope="col">Progress</th><th scope="col">Type</th><th scope="col">Worker</th><th scope="col" class="cell-end">Attempt</th><th scope="col">For</th><th scope="col"><span class="hidden-text">Do</span></th></tr></thead>
+        <tbody>${d.running.items.map((t) => html`<tr key=${t.namespace + t.parent + t.id}><th scope="row"><${Name} t=${t} /></th><td><${Progress} p=${t.data.progress} /></td><td>${t.data.type}</td><td>${t.data.progress?.worker || t.data.pool || 'nodes'}</td><td class="cell-end num">${t.data.attempt}</td><td><${Since} at=${t.data.startedAt || t.since} /></td>
+          <td class="cell-end"><a class="button small" href=${logURL(t)} aria-label=${`Log of ${t.parent}/${t.id}`}>Log</a> ${may('operate') && html`<button type="button" class="button button-warn small" aria-label=${`Cancel ${t.parent}/${t.id}`} onClick=${() => cancel(t)}>Cancel</button>`}</td></tr>`)}</tbody></table>` : html`<p class="faint pad">Nothing runs.</p>`}</div>
+      ${d.running.more && html`<p class="faint small">These are the first ${most}.</p>`}
+      <h2>Waiting</h2>
+      <div class="table-frame" tabindex="0" role="region" aria-label="Waiting tasks">${d.queued.items.length ? html`<table class="table"><thead><tr><th scope="col">Task</th><th scope="col" class="cell-end" title="Within its repository; repositories take turns by their weight">Place</th><th scope="col" class="cell-end">Priority</th><th scope="col">Type</th><th scope="col">Pool</th><th scope="col">Queued</th><th scope="col">Not before</th><th scope="col">What is against it</th></tr></thead>
+        <tbody>${turn(d.queued.items, d.queues).map((t) => html`<tr key=${t.namespace + t.parent + t.id}><th scope="row"><${Name} t=${t} /></th><td class="cell-end num">${t.place}</td><td class="cell-end num">${t.data.priority || 5}</td><td>${t.data.type}</td><td>${t.data.pool || 'nodes'}</td><td><${Time} at=${t.data.queuedAt || t.since} /></td><td>${t.data.notBefore && Date.parse(t.data.notBefore) > Date.now() ? html`<${Time} at=${t.data.notBefore} />` : ''}</td><td class="wrap"><${Why} t=${t} /></td></tr>`)}</tbody></table>` : html`<p class="faint pad">Nothing waits.</p>`}</div>
+      ${d.queued.more && html`<p class="faint small">These are the ${most} that have waited longest.</p>`}
+      <${Limits} d=${d} m=${ms?.queue} />`}`;
+}
+
+const Name = ({ t }) => html`<a class="row-link" href=${logURL(t)}>${t.parent}/${t.id}</a>${t.data.title && html` <span class="faint small">${t.data.title}</span>`}`;
+
+export function Progress({ p }) {
+  if (!p) return html`<span class="faint">–</span>`;
+  const percent = Math.max(0, Math.min(100, p.percent || 0));
+  return html`<span class="progress-cell"><progress class="meter" max="100" value=${percent} aria-label="Progress"></progress> <span class="num small">${Math.round(percent)} %</span> <span class="faint small">${p.message}</span></span>`;
+}
+
+/** Why asks what is against a start, once it is pressed. */
+export function Why({ t }) {
+  const [text, setText] = useState();
+  const ask = () => get(taskPath(t) + '/why', { namespace: t.namespace }).then(({ data }) => setText(data.why), (e) => setText(e.message));
+  return html`<button type="button" class="button button-quiet small" aria-label=${`Why does ${t.parent}/${t.id} wait?`} onClick=${ask}>Why?</button>${text && html` <span class="small" role="status">${text}</span>`}`;
+}
+
+/** allows says what an entry allows, in words. */
+function allows(q) {
+  const s = q.data;
+  const parts = [];
+  if (s.limit) parts.push(`${count(s.limit)} at a time`);
+  if (s.rate) parts.push(`${count(s.rate)} per ${s.interval || '1s'}`);
+  if (s.cap) parts.push(`${count(s.cap)} may wait`);
+  if (s.attempts) parts.push(`${s.attempts} attempts`);
+  if (s.timeout) parts.push(`${s.timeout} each`);
+  return parts.join(', ') || (q.id === 'cluster' ? '4 at a time' : 'everything');
+}
+
+/** under reports whether a task counts for an entry. */
+function under(q, t) {
+  if (q.id === 'cluster') return true;
+  if (q.namespace !== t.namespace) return false;
+  return q.id === 'all' || q.id === 'type-' + t.data.type || q.id === 'pool-' + (t.data.pool || 'nodes');
+}
+
+function Limits({ d, m }) {
+  const entries = d.queues.some((q) => q.id === 'cluster') ? d.queues : [{ id: 'cluster', namespace: 'default', state: '', data: { limit: 4 }, implied: true }, ...d.queues];
+  const configure = m?.commands.find((c) => c.name === 'configure');
+  const send = (q, name) => openCommand({ m, command: m.commands.find((c) => c.name === name), entity: q.entity, etag: `"${q.entity.revision}"` });
+  const of = (list, q) => `${count(list.items.filter((t) => under(q, t)).length)}${list.more ? '+' : ''}`;
+  return html`<div class="source-head"><h2>Limits</h2>${configure && may('operate') && html`<button type="button" class="button small" onClick=${() => openCommand({ m, command: configure })}>Set one</button>`}</div>
+    <div class="table-frame" tabindex="0" role="region" aria-label="Limits"><table class="table"><thead><tr><th scope="col">For</th><th scope="col">Allows</th><th scope="col" class="cell-end">Running</th><th scope="col" class="cell-end">Waiting</th><th scope="col">State</th><th scope="col"><span class="hidden-text">Do</span></th></tr></thead>
+      <tbody>${entries.map((q) => html`<tr key=${q.namespace + q.id}><th scope="row">${q.implied ? html`<span class="mono small">cluster</span> <span class="faint small">unless it is set</span>` : html`<a class="row-link mono small" href=${entityURL('queue', q)}>${q.id}</a>`}${q.namespace !== 'default' && html` <span class="faint small">${q.namespace}</span>`}</th>
+        <td class="wrap">${allows(q)}</td><td class="cell-end num">${of(d.running, q)}</td><td class="cell-end num">${of(d.queued, q)}</td>
+        <td>${q.state === 'paused' ? html`<span class="state state-moving"><${Icon} name="pause" />paused</span> <span class="faint small">${q.data.paused?.reason}</span>` : q.implied ? '' : html`<span class="state state-steady"><${Icon} name="check" />${q.state}</span>`}</td>
+        <td class="cell-end">${!q.implied && may('operate') && html`<button type="button" class="button small" onClick=${() => send(q, q.state === 'paused' ? 'resume' : 'pause')}>${q.state === 'paused' ? 'Resume' : 'Pause'}</button>`}</td></tr>`)}</tbody></table></div>`;
+}

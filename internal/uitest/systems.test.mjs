@@ -1,0 +1,121 @@
+// The pages of operations and of the systems in a real browser: each at two widths, light and dark, and what is done on them.
+import assert from 'node:assert/strict';
+import { mkdirSync } from 'node:fs';
+import { after, before, test } from 'node:test';
+import { desktop, launch, openPage, phone, Server, until, violations } from './server.mjs';
+import { answers, furnish, outbox, tenants } from './systems.mjs';
+
+const hostile = '<img src=x onerror=window.hacked=1>';
+const shots = process.env.SHOTS || new URL('shots', import.meta.url).pathname;
+
+let server;
+let browser;
+before(async () => {
+  mkdirSync(shots, { recursive: true });
+  server = await Server.start();
+  browser = await launch();
+  await furnish(server, hostile);
+});
+after(async () => { await browser?.close(); await server?.end(); });
+
+const pages = {
+  letters: ['/ui/dead-letters'], nodes: ['/ui/nodes'], streams: ['/ui/streams'], discovery: ['/ui/discovery'], discovered: ['/ui/discovery/pay'], past: [`/ui/discovery/pay?at=${new Date().toISOString()}`], tasks: ['/ui/tasks'], log: ['/ui/tasks/nightly/report'], waiting: ['/ui/tasks/nightly/train-0'],
+  outbox: ['/ui/outbox'], parked: ['/ui/outbox', outbox(hostile)], tenants: ['/ui/tenants', tenants(hostile)], copying: ['/ui/tenants/database_provisioning/acme/move', tenants(hostile)], stuck: ['/ui/tenants/database_provisioning/cozy/move', tenants(hostile)], held: ['/ui/tenants/database_provisioning/bold/move', tenants(hostile)],
+};
+
+const loaded = (page, path) => until(`${path} has loaded`, async () => (await page.locator('[aria-busy=true]').count()) === 0);
+
+for (const [width, viewport] of Object.entries({ desktop, phone })) {
+  for (const colorScheme of ['light', 'dark']) {
+    test(`every page of a system holds at the width of a ${width}, ${colorScheme}`, async () => {
+      const context = await browser.newContext({ viewport, colorScheme });
+      for (const [name, [path, by]] of Object.entries(pages)) {
+        if (by) await answers(context, by);
+        const page = await openPage(context, server, path);
+        await loaded(page, path);
+        await page.evaluate(() => document.querySelectorAll('.letter-group > button[aria-expanded=false]').forEach((b) => b.click()));
+        await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => { document.querySelectorAll('.letters details').forEach((d) => { d.open = true; }); resolve(); })));
+        await page.waitForTimeout(250); // what fades in has its colours then
+        await page.screenshot({ path: `${shots}/${name}-${width}-${colorScheme}.png` });
+        assert.deepEqual(await violations(page), [], name);
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        assert.ok(wide <= 0, `${name} is ${wide} px wider than the ${width}`);
+        assert.equal(await page.locator('main .failure[role=alert]').count(), 0, name);
+        assert.equal(await page.evaluate(() => window.hacked), undefined, name);
+        assert.deepEqual(page.wrong, [], name);
+        await page.close();
+        if (by) await context.unrouteAll({ behavior: 'ignoreErrors' });
+      }
+      await context.close();
+    });
+  }
+}
+
+test('a page of a system is in the side when its machine is there', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/');
+  await page.waitForSelector('.side >> text=Discovery');
+  assert.equal(await page.locator('.side >> text=Tenants').count(), 0);
+  await answers(context, tenants(hostile));
+  await page.reload();
+  await page.waitForSelector('.side >> text=Tenants');
+  await context.close();
+});
+
+test('letters of one cause are one group, and are redriven together', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/dead-letters');
+  const before = (await server.ask('/v1/dead-letters?machine=service')).body.items.map((l) => l.seq);
+  const group = page.locator('.letter-group', { has: page.locator('button:has-text("Redrive all 4")') });
+  await group.locator('button:has-text("Redrive all 4")').click();
+  await page.click('dialog button[type=submit]');
+  await page.waitForSelector('.toast:has-text("4 sent again")');
+  const left = (await server.ask('/v1/dead-letters?machine=service')).body.items.map((l) => l.seq);
+  assert.deepEqual(left.filter((seq) => before.includes(seq)), [], 'what has come back is another letter');
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('a node is drained and takes work again', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/nodes');
+  const name = (await server.ask('/v1/nodes')).body.items[0].name;
+  await page.click('button:has-text("Drain")');
+  await page.waitForSelector('dialog >> text=No other node takes work');
+  await page.fill('dialog input', name);
+  await page.click('dialog button[type=submit]');
+  await page.waitForSelector('.state:has-text("draining")', { timeout: 60000 });
+  await page.click('button:has-text("Uncordon")');
+  await page.waitForSelector('.state:has-text("live")', { timeout: 60000 });
+  await until('it has its partitions again', async () => (await server.ask('/v1/nodes')).body.items[0].partitions?.length === 32);
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('the catalogue follows what happens, and knows the past', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/discovery/mail');
+  await page.waitForSelector('.table >> text=10.0.1.1:25');
+  const before = new Date().toISOString();
+  await until('the clock has gone on', async () => Date.now() - Date.parse(before) > 2100);
+  await server.ask('/v1/register', { serviceName: 'mail', instanceId: 'mail-1', nodeAddress: '10.0.1.2:25' });
+  await page.waitForSelector('.table >> text=10.0.1.2:25', { timeout: 60000 });
+  await page.goto(`${server.url}/ui/discovery/mail?at=${before}`);
+  await page.waitForSelector('[role=status]:has-text("1 has come since")');
+  assert.equal(await page.locator('.table >> text=10.0.1.2:25').count(), 0);
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('what waits says why, and a queue is resumed', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/tasks');
+  await page.click('[aria-label="Why does nightly/train-1 wait?"]');
+  await page.waitForSelector('tr:has-text("train-1") [role=status]', { timeout: 60000 });
+  assert.deepEqual(await page.locator('[aria-label="Waiting tasks"] tbody th a').allTextContents(), ['nightly/train-1', 'nightly/train-0', 'nightly/train-2'], 'in the order of their priorities');
+  await page.click('tr:has-text("type-llm") >> text=Resume');
+  await page.click('dialog button[type=submit]');
+  await page.waitForSelector('tr:has-text("type-llm") >> text=Pause', { timeout: 60000 });
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
