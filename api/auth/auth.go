@@ -31,8 +31,7 @@ type Identity struct {
 	Name      string
 	role      Role
 	Namespace string
-	Session   bool      // it came with the cookie of a session, not with the token itself
-	Until     time.Time // the end of that session
+	Until     time.Time // the end of the session; zero came with the token itself
 }
 
 // Anonymous is who asks an open server without a token.
@@ -64,7 +63,7 @@ func NewKeyring(tokens []Token, open bool) (*Keyring, error) {
 func (k *Keyring) Identify(r *http.Request) (Identity, *problem.Problem) {
 	header := r.Header["Authorization"]
 	if len(header) == 0 {
-		if id, _, ok := k.Session(r); ok {
+		if id, ok := k.Session(r); ok {
 			return id, nil
 		}
 		if k.open {

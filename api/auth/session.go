@@ -24,6 +24,9 @@ const SessionCookie = "instar_session"
 // SessionFor is how long a session lasts.
 const SessionFor = 12 * time.Hour
 
+// Session reports whether who asks came with the cookie of a session.
+func (id Identity) Session() bool { return !id.Until.IsZero() }
+
 // Role is what the token allows.
 func (id Identity) Role() Role { return id.role }
 
@@ -55,26 +58,27 @@ func (k *Keyring) Seal(token string, until time.Time) (id Identity, value string
 	return id, base64.RawURLEncoding.EncodeToString(k.seal.Seal(nonce, nonce, plain, []byte(SessionCookie)))
 }
 
-// Session is who has the session of a request, and until when; false has none that holds.
-func (k *Keyring) Session(r *http.Request) (id Identity, until time.Time, ok bool) {
+// Session is who has the session of a request; false has none that holds.
+func (k *Keyring) Session(r *http.Request) (id Identity, ok bool) {
 	cookie, err := r.Cookie(SessionCookie)
 	if err != nil {
-		return id, until, false
+		return Identity{}, false
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(cookie.Value)
 	n := k.seal.NonceSize()
 	if err != nil || len(raw) < n {
-		return id, until, false
+		return Identity{}, false
 	}
 	plain, err := k.seal.Open(nil, raw[:n], raw[n:], []byte(SessionCookie))
 	if err != nil || len(plain) < 8 {
-		return id, until, false
+		return Identity{}, false
 	}
-	until = time.Unix(int64(binary.BigEndian.Uint64(plain)), 0)
+	until := time.Unix(int64(binary.BigEndian.Uint64(plain)), 0)
 	if !time.Now().Before(until) {
-		return id, until, false
+		return Identity{}, false
 	}
-	id, ok = k.ids[sha256.Sum256(plain[8:])]
-	id.Session, id.Until = ok, until
-	return id, until, ok
+	if id, ok = k.ids[sha256.Sum256(plain[8:])]; ok {
+		id.Until = until
+	}
+	return id, ok
 }

@@ -36,7 +36,7 @@ type site struct {
 type file struct {
 	contentType  string
 	plain, small []byte
-	etag         string
+	tag          string // the value of its ETag
 }
 
 var contentTypes = map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".html": "text/html; charset=utf-8"}
@@ -97,7 +97,7 @@ func newFile(contentType string, text []byte) (file, error) {
 		err = z.Close()
 	}
 	sum := sha256.Sum256(text)
-	return file{contentType, text, small.Bytes(), `"` + hex.EncodeToString(sum[:8]) + `"`}, err
+	return file{contentType, text, small.Bytes(), hex.EncodeToString(sum[:8])}, err
 }
 
 // serve answers what is asked for below /ui/.
@@ -125,8 +125,8 @@ func (c *Console) serve(q *rest.Request) error {
 func answer(q *rest.Request, f file) error {
 	h := q.W.Header()
 	h.Set("Vary", "Accept-Encoding")
-	h.Set("ETag", f.etag)
-	if list, all, ok := rest.EntityTags(q.R.Header["If-None-Match"]); ok && (all || slices.ContainsFunc(list, func(t rest.EntityTag) bool { return `"`+t.Value+`"` == f.etag })) {
+	h.Set("ETag", `"`+f.tag+`"`)
+	if rest.Unchanged(q.R, f.tag) {
 		q.W.WriteHeader(http.StatusNotModified)
 		return nil
 	}

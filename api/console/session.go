@@ -99,8 +99,8 @@ func (c *Console) show(q *rest.Request) error {
 		s.of(who)
 		s.SignedIn = who != auth.Anonymous
 	}
-	if _, until, ok := c.rest.Keys.Session(q.R); ok && who.Session {
-		until = until.UTC()
+	if who.Session() {
+		until := who.Until.UTC()
 		s.Until = &until
 	}
 	return q.JSON(http.StatusOK, s)

@@ -122,7 +122,7 @@ func (s *Set) keep(path, contentType, policy string, write func() ([]byte, error
 			return file{}, fmt.Errorf("api: cannot write %s: %w", path, err)
 		}
 		sum := sha256.Sum256(body)
-		return file{contentType, body, `"` + hex.EncodeToString(sum[:8]) + `"`, policy}, nil
+		return file{contentType, body, hex.EncodeToString(sum[:8]), policy}, nil
 	})
 }
 
@@ -154,7 +154,7 @@ func (s *Set) body(path string) []byte {
 type file struct {
 	contentType string
 	body        []byte
-	etag        string
+	tag         string // the value of its ETag
 	policy      string // Content-Security-Policy, if not the one of the API
 }
 
@@ -164,18 +164,13 @@ func (s *Set) file(q *rest.Request, path string) error {
 		return err
 	}
 	h := q.W.Header()
-	h.Set("ETag", f.etag)
+	h.Set("ETag", `"`+f.tag+`"`)
 	if f.policy != "" {
 		h.Set("Content-Security-Policy", f.policy)
 	}
-	if list, all, ok := rest.EntityTags(q.R.Header["If-None-Match"]); ok {
-		for _, t := range list {
-			all = all || `"`+t.Value+`"` == f.etag
-		}
-		if all {
-			q.W.WriteHeader(http.StatusNotModified)
-			return nil
-		}
+	if rest.Unchanged(q.R, f.tag) {
+		q.W.WriteHeader(http.StatusNotModified)
+		return nil
 	}
 	return q.Text(f.contentType, f.body)
 }

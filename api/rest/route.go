@@ -131,14 +131,14 @@ func (q *Request) run() error {
 		if p := who.May(q.Rt.Role); p != nil {
 			return p
 		}
-		if p := q.server.FromHere(q.R); p != nil && (who == auth.Anonymous || who.Session) {
+		if p := q.server.FromHere(q.R); p != nil && (who == auth.Anonymous || who.Session()) {
 			return p
 		}
-		if q.server.o.ReadOnly && q.Rt.Op.Method != http.MethodGet && (who.Session || fromBrowser(q.R)) {
+		if q.server.o.ReadOnly && q.Rt.Op.Method != http.MethodGet && (who.Session() || fromBrowser(q.R)) {
 			return problem.New(problem.CodeForbidden, "the console of this server is read-only (ui.readonly): use the command line, or the API with a token")
 		}
 		q.Who = who
-		if who.Session { // also what it watches ends with it
+		if who.Session() { // also what it watches ends with it
 			ctx, cancel := context.WithDeadline(q.R.Context(), who.Until)
 			defer cancel()
 			q.R = q.R.WithContext(ctx)

@@ -196,11 +196,7 @@ func (ix *Index) take(t *table, ops []op, f *feed.Feed) {
 	t.forget(horizon)
 	now := time.Now()
 	for i := range ops {
-		was := uint64(0)
-		if r := t.rows[ops[i].Key]; r != nil {
-			was = r.version
-		}
-		r, before := t.apply(&ops[i])
+		r, before, was := t.apply(&ops[i])
 		if r != nil && ops[i].problem == "" {
 			entered := ""
 			if r.state != before {

@@ -91,11 +91,11 @@ func (t *table) key(k string) string {
 	return one
 }
 
-// apply takes one update, whose key it keeps. It returns the row, or nil if the key is gone, and the state that the row had before.
-func (t *table) apply(o *op) (r *row, before *state) {
+// apply takes one update, whose key it keeps. It returns the row, or nil if the key is gone, and the state and the version that the row had before.
+func (t *table) apply(o *op) (r *row, before *state, was uint64) {
 	r = t.rows[o.Key]
 	if r != nil {
-		before = r.state
+		before, was = r.state, r.version
 	}
 	if len(t.over) > 0 {
 		delete(t.over, o.Key)
@@ -105,7 +105,7 @@ func (t *table) apply(o *op) (r *row, before *state) {
 			t.drop(r)
 		}
 		t.mark(o.Key)
-		return nil, before
+		return nil, before, was
 	}
 	t.unmark(o.Key)
 	if r == nil {
@@ -116,7 +116,7 @@ func (t *table) apply(o *op) (r *row, before *state) {
 		}
 	}
 	t.fill(r, o)
-	return r, before
+	return r, before, was
 }
 
 func (t *table) fill(r *row, o *op) {

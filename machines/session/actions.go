@@ -206,8 +206,7 @@ func (k *Kind[D]) Stuck(s *machines.Tx[D]) {
 	for _, r := range p.trail().Undone {
 		if r.Done || r.Skipped {
 			p.trail().Intact = false
-		}
-		if !r.Done && !r.Skipped {
+		} else {
 			k.Emit(s, EventActionFailed, map[string]any{"action": r.Action, "error": r.Error})
 		}
 	}
