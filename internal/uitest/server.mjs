@@ -1,10 +1,12 @@
-// What the tests of the console stand on: a server of theirs (start, kill), a browser, and pages that tell what went wrong in them.
+// What the tests of the console stand on: a server of theirs (start, kill), a browser, pages that tell what went wrong in them, and what holds of every page.
+import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { after, before, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { chromium } from 'playwright-core';
 
@@ -96,4 +98,52 @@ export async function violations(page) {
   if (!has) await page.evaluate(axe);
   const { violations } = await page.evaluate(() => window.axe.run({ resultTypes: ['violations'] }));
   return violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html.slice(0, 200)).join(' | ')}`);
+}
+
+const shots = process.env.SHOTS || new URL('shots', import.meta.url).pathname;
+let server;
+let browser;
+
+/** stage has a server and a browser for the tests of a file; furnish(server, browser) gives the server what they look at. */
+export function stage(furnish) {
+  before(async () => {
+    server = await Server.start();
+    browser = await launch();
+    await furnish(server, browser);
+  });
+  after(async () => { await browser?.close(); await server?.end(); });
+}
+
+/** loaded waits until a page has all that it asked for. */
+export const loaded = (page, path) => until(`${path} has loaded`, async () => (await page.locator('[aria-busy=true]').count()) === 0);
+
+/**
+ * hold tests that pages, {name: path}, are as they should be at the width of a desktop and of a phone, light and dark, and takes pictures of them. furnish(context, name)
+ * comes before a page is opened, ready(page) when it has loaded, look(page, name) at last.
+ */
+export function hold(what, pages, { furnish = async () => {}, ready = async () => {}, look = async () => {} } = {}) {
+  for (const [width, viewport] of Object.entries({ desktop, phone })) {
+    for (const colorScheme of ['light', 'dark']) {
+      test(`${what} holds at the width of a ${width}, ${colorScheme}`, async () => {
+        mkdirSync(shots, { recursive: true });
+        const context = await browser.newContext({ viewport, colorScheme });
+        for (const [name, path] of Object.entries(pages)) {
+          await furnish(context, name);
+          const page = await openPage(context, server, path);
+          await loaded(page, path);
+          await ready(page);
+          await page.waitForTimeout(250); // what fades in has its colours then
+          await page.screenshot({ path: `${shots}/${name}-${width}-${colorScheme}.png` });
+          assert.deepEqual(await violations(page), [], name);
+          const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+          assert.ok(wide <= 0, `${name} is ${wide} px wider than the ${width}`);
+          await look(page, name);
+          assert.deepEqual(page.wrong, [], name);
+          await page.close();
+          await context.unrouteAll({ behavior: 'ignoreErrors' });
+        }
+        await context.close();
+      });
+    }
+  }
 }
