@@ -202,24 +202,34 @@ const (
 func each(ctx context.Context, js jetstream.JetStream, stream string, take func(jetstream.Msg, *jetstream.MsgMetadata) (bool, error)) error {
 	failed := func(err error) error { return fmt.Errorf("cannot read stream %s: %w", stream, err) }
 	var cons jetstream.Consumer
-	var info *jetstream.ConsumerInfo
+	var now jetstream.StreamState
+	look := func() error {
+		return steady(ctx, func() error {
+			st, err := streams.Led(ctx, js, stream)
+			if err == nil {
+				now = st.CachedInfo().State
+			}
+			return err
+		})
+	}
+	if err := look(); err != nil {
+		return failed(err)
+	}
+	if now.Msgs == 0 {
+		return nil
+	}
 	if err := steady(ctx, func() (err error) {
-		if cons, err = js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy}); err == nil {
-			info, err = cons.Info(ctx)
-		}
+		cons, err = js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
 		return err
 	}); err != nil {
 		return failed(err)
-	}
-	if info.NumPending == 0 {
-		return nil
 	}
 	it, err := cons.Messages(jetstream.PullMaxBytes(aheadBytes))
 	if err != nil {
 		return failed(err)
 	}
 	defer it.Stop()
-	seen := uint64(0)
+	seen, until, looks := uint64(0), uint64(0), 0
 	for quiet := time.Duration(0); ; {
 		wait, cancel := context.WithTimeout(ctx, lookAfter)
 		m, err := it.Next(jetstream.NextContext(wait))
@@ -242,10 +252,21 @@ func each(ctx context.Context, js jetstream.JetStream, stream string, take func(
 		}
 		seen = meta.Sequence.Stream
 		more, err := take(m, meta)
-		if err != nil {
+		if err != nil || !more {
 			return err
 		}
-		if !more || meta.NumPending == 0 {
+		if meta.NumPending > 0 || seen < until {
+			continue
+		}
+		// The server takes a message that is replaced from what is pending before it adds the new one: while others write, nothing may seem to be left where
+		// there is. What is in the stream by now is read first, a few times.
+		if looks++; looks == 4 {
+			return nil
+		}
+		if err := look(); err != nil {
+			return failed(err)
+		}
+		if until = now.LastSeq; seen >= until {
 			return nil
 		}
 	}

@@ -78,6 +78,9 @@ type Feed struct {
 	timer  *time.Timer
 
 	delivered uint64 // messages taken
+	filter    string // subjects
+	until     uint64 // the reader has not caught up before this sequence
+	settled   int    // how often it seemed that he has
 	Position         // after the last update that was given
 	Known     uint64 // the stream's last sequence when the feed was opened
 	Keys      int    // that the bucket held then, also those whose value it cannot read
@@ -117,8 +120,9 @@ func Open(ctx context.Context, js jetstream.JetStream, bucket, filter string, af
 	if filter == "" {
 		filter = ">"
 	}
+	f.filter = prefix + filter
 	c, err := js.CreatePushConsumer(ctx, f.stream, jetstream.ConsumerConfig{
-		DeliverSubject: f.sub.Subject, FilterSubject: prefix + filter,
+		DeliverSubject: f.sub.Subject, FilterSubject: f.filter,
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from + 1,
 		AckPolicy: jetstream.AckNonePolicy, MaxDeliver: 1, FlowControl: true, IdleHeartbeat: beat,
 		MemoryStorage: true, Replicas: 1, InactiveThreshold: 30 * time.Second,
@@ -127,10 +131,38 @@ func Open(ctx context.Context, js jetstream.JetStream, bucket, filter string, af
 		return nil, fmt.Errorf("kv: cannot watch bucket %s: %w", bucket, err)
 	}
 	ci := c.CachedInfo()
-	if f.name, f.Pending = ci.Name, ci.NumPending; f.Pending == 0 {
-		f.Revision, f.CaughtUp = f.Known, true
+	if f.name, f.Pending = ci.Name, ci.NumPending; f.Pending > 0 {
+		return f, nil
+	}
+	if err := f.settle(ctx, from); err != nil {
+		return nil, err
+	}
+	if f.CaughtUp {
+		f.Revision = f.Known
 	}
 	return f, nil
+}
+
+// settle sees whether the reader, who has everything up to a sequence, has caught up where nothing seems to be pending: the server takes a value that is
+// replaced from what is pending before it adds the new one, so while others write there may be more. It is looked for a few times: where several keys are
+// written without a pause, nothing else ends it.
+func (f *Feed) settle(ctx context.Context, sequence uint64) error {
+	const times = 4
+	if f.CaughtUp || sequence < f.until {
+		return nil
+	}
+	if f.settled++; f.settled < times {
+		last, err := streams.Last(ctx, f.js.Conn(), f.stream, f.filter)
+		if err != nil {
+			return fmt.Errorf("kv: cannot look at the end of stream %s: %w", f.stream, err)
+		}
+		if last != nil && last.Sequence > sequence {
+			f.until = last.Sequence
+			return nil
+		}
+	}
+	f.CaughtUp = true
+	return nil
 }
 
 // Close leaves nothing behind, neither here nor, if it can be reached, on the server.
@@ -167,7 +199,7 @@ func (f *Feed) Next(ctx context.Context, batch []Update) (_ []Update, err error)
 	case m := <-f.msgs:
 		defer func() { f.seen.note(batch) }()
 		for {
-			if batch, err = f.take(batch, m); err != nil || len(batch) >= batchSize {
+			if batch, err = f.take(ctx, batch, m); err != nil || len(batch) >= batchSize {
 				return batch, err
 			}
 			select {
@@ -179,7 +211,7 @@ func (f *Feed) Next(ctx context.Context, batch []Update) (_ []Update, err error)
 	}
 }
 
-func (f *Feed) take(batch []Update, m *nats.Msg) ([]Update, error) {
+func (f *Feed) take(ctx context.Context, batch []Update, m *nats.Msg) (_ []Update, err error) {
 	if len(m.Data) == 0 && len(m.Header["Status"]) > 0 {
 		return batch, f.control(m)
 	}
@@ -189,9 +221,9 @@ func (f *Feed) take(batch []Update, m *nats.Msg) ([]Update, error) {
 	}
 	f.delivered, f.Revision, f.Pending = dseq, sseq, pending
 	if pending == 0 {
-		f.CaughtUp = true
+		err = f.settle(ctx, sseq)
 	}
-	return append(batch, Update{Key: m.Subject[f.skip:], Value: m.Data, Revision: sseq, At: at, Deleted: IsMarker(m.Header)}), nil
+	return append(batch, Update{Key: m.Subject[f.skip:], Value: m.Data, Revision: sseq, At: at, Deleted: IsMarker(m.Header)}), err
 }
 
 // control takes a message of the server itself: a request for flow control, a heartbeat, or the end.
