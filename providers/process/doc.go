@@ -37,7 +37,7 @@
 //
 // Processes are leaders of their own process groups and have no parent-death signal: they outlive the control plane,
 // whether it is killed or stopped in an orderly way, so upgrading it refuses nothing. [Gateway.Close] can be asked to
-// stop them. Under systemd the unit needs KillMode=process. State files record pid, start time and boot; [Open]
+// stop them. What a process has started ends with it, also what has left its group (package child). Under systemd the unit needs KillMode=process. State files record pid, start time and boot; [Open]
 // adopts what still runs and is the same process, takes the public socket back from it by pidfd_getfd(2), and kills
 // processes of its own that no state file knows. Where the kernel forbids pidfd_getfd, a second socket is bound to
 // the port (SO_REUSEPORT) when it is needed, and new connections are steered to it before the old one is closed. The

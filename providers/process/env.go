@@ -12,6 +12,7 @@ import (
 
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/process/child"
 	"github.com/bcc94042/instar/providers/process/environ"
 )
 
@@ -54,7 +55,7 @@ func (u *unit) environment(t Template, r *revision, port int) []string {
 	env["PORT"] = strconv.Itoa(port)
 	env["INSTAR_SERVICE"], env["INSTAR_NAMESPACE"] = u.state.Name, u.state.Namespace
 	env["INSTAR_REVISION"], env["INSTAR_SITES"] = r.Name, filepath.Join(u.gateway.config.Sites, u.state.Namespace)
-	env[ownerVar] = u.gateway.owner
+	env[child.OwnerVar] = u.gateway.owner
 	list := make([]string, 0, len(env))
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		list = append(list, name+"="+env[name])

@@ -4,8 +4,6 @@ package process
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -21,6 +19,7 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/process/child"
 )
 
 // servingOne is a gateway with one service that serves.
@@ -128,7 +127,7 @@ func TestAStubbornProcessIsKilled(t *testing.T) {
 	before := pid(t, g, "default.web")
 	require.NoError(t, g.Delete(t.Context(), providers.DeleteRequest{Request: req.Request}))
 	<-ended
-	require.Eventually(t, func() bool { _, _, err := statOf(before); return err != nil }, awhile, tick)
+	require.Eventually(t, func() bool { return !runs(before) }, awhile, tick)
 }
 
 func TestLogsAreBounded(t *testing.T) {
@@ -161,53 +160,32 @@ func TestAProcessThatNoStateFileKnowsIsKilled(t *testing.T) {
 	null, err := os.Open(os.DevNull)
 	require.NoError(t, err)
 	defer null.Close()
-	p, err := start(command{
-		argv: []string{"/bin/sleep", "3600"}, env: []string{ownerVar + "=" + g.owner}, dir: "/",
-		files: []int{int(null.Fd()), int(null.Fd()), int(null.Fd())},
+	p, err := child.Start(child.Command{
+		Args: []string{"/bin/sleep", "3600"}, Env: []string{child.OwnerVar + "=" + g.owner}, Dir: "/",
+		Files: []int{int(null.Fd()), int(null.Fd()), int(null.Fd())},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = syscall.Kill(-p.PID, syscall.SIGKILL) })
 	opened(t, config(dir))
 	ctx, cancel := context.WithTimeout(t.Context(), awhile)
 	defer cancel()
-	require.NoError(t, p.watch(ctx.Done()))
-	require.Equal(t, "ended by SIGKILL", p.exit.String())
+	require.NoError(t, p.Watch(ctx.Done()))
+	require.Equal(t, "ended by SIGKILL", p.Exit().String())
 }
 
-// A process has no environment for an instant in which it is executed: it is found all the same.
-func TestAProcessThatIsBeingExecutedIsFound(t *testing.T) {
+// A control plane that starts holds no socket for what is gone.
+func TestWhatIsGoneHoldsNoSocket(t *testing.T) {
 	t.Parallel()
-	null, err := os.Open(os.DevNull)
+	g := setup(t)
+	s, err := bind("127.0.0.1", 0, false)
 	require.NoError(t, err)
-	defer null.Close()
-	results := make(chan error, 8)
-	for range cap(results) { // so that processes are interrupted in that instant
-		go func() {
-			results <- func() error {
-				for range 50 {
-					p, err := start(command{
-						argv: []string{"/bin/sleep", "3600"}, env: []string{ownerVar + "=executed"}, dir: "/",
-						files: []int{int(null.Fd()), int(null.Fd()), int(null.Fd())},
-					})
-					if err != nil {
-						return err
-					}
-					env, err := environOf(p.PID, time.Now().Add(awhile))
-					_ = syscall.Kill(-p.PID, syscall.SIGKILL)
-					if err := errors.Join(err, p.watch(nil)); err != nil {
-						return err
-					}
-					if string(env) != ownerVar+"=executed\x00" {
-						return fmt.Errorf("the environment of process %d is %q", p.PID, env)
-					}
-				}
-				return nil
-			}()
-		}()
-	}
-	for range cap(results) {
-		require.NoError(t, <-results)
-	}
+	u := g.newUnit(&state{Namespace: "default", Name: "web", Gone: true, Port: s.port})
+	s.close()
+	u.takeBack()
+	require.Nil(t, u.socket)
+	s, err = bind("127.0.0.1", u.state.Port, false)
+	require.NoError(t, err)
+	s.close()
 }
 
 func TestADirectoryHasOneControlPlane(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,6 +18,7 @@ import (
 	"github.com/bcc94042/instar/internal/ownfile"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/process/child"
 )
 
 // Gateway runs services as local processes. [Open] makes one.
@@ -119,7 +119,7 @@ func (g *Gateway) readopt() error {
 	if err != nil {
 		return err
 	}
-	known := map[int]bool{}
+	var known []*child.Process
 	for _, s := range states {
 		u := g.newUnit(s)
 		g.units[u.key] = u
@@ -127,24 +127,20 @@ func (g *Gateway) readopt() error {
 			if c.Process == nil {
 				continue
 			}
-			if !c.Process.adopt() {
+			if !c.Process.Adopt() {
 				c.Process, c.Address = nil, ""
 				continue
 			}
-			known[c.Process.PID] = true
+			known = append(known, c.Process)
 			u.log.Info("process adopted", "pid", c.Process.PID)
 		}
 		u.takeBack()
 	}
-	lost, err := strays(g.owner, known)
-	if err != nil {
-		return err
-	}
+	lost, err := child.EndStrays(g.owner, known)
 	for _, pid := range lost {
-		g.config.Log.Warn("killing a process without a state file", "pid", pid)
-		_ = syscall.Kill(pid, syscall.SIGKILL) // it has ended by itself
+		g.config.Log.Warn("killed a process that is none of a service", "pid", pid)
 	}
-	return nil
+	return err
 }
 
 // takeBack gets the public socket from a process that holds it, or at least a second socket on the same port.
@@ -158,8 +154,11 @@ func (u *unit) takeBack() {
 		}
 		u.log.Warn("cannot take the public socket back", "pid", p.PID, "error", err)
 	}
-	if len(holders) == 0 { // the port is free, and nobody else should take it
-		if s, err := listen(u.gateway.config.Host, u.state.Port); err == nil && !u.state.Gone {
+	switch {
+	case u.state.Gone:
+		return
+	case len(holders) == 0: // the port is free, and nobody else should take it
+		if s, err := listen(u.gateway.config.Host, u.state.Port); err == nil {
 			u.socket = s
 		}
 		return // else it is bound when the first process starts
@@ -173,8 +172,8 @@ func (u *unit) takeBack() {
 }
 
 // holders are the adopted processes that have the public socket; first those that accept on it now.
-func (u *unit) holders() []*process {
-	var first, others []*process
+func (u *unit) holders() []*child.Process {
+	var first, others []*child.Process
 	if f := u.state.Forwarder; f != nil && f.Process != nil {
 		first = append(first, f.Process)
 	}
@@ -192,7 +191,7 @@ func (u *unit) holders() []*process {
 	return append(first, others...)
 }
 
-func (g *Gateway) recover(p *process, port int) (*socket, error) {
+func (g *Gateway) recover(p *child.Process, port int) (*socket, error) {
 	if g.config.noPidfd {
 		return nil, unix.EPERM
 	}

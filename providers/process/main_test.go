@@ -3,6 +3,7 @@
 package process
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -21,6 +22,7 @@ import (
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/process/builtin"
+	"github.com/bcc94042/instar/providers/process/child"
 )
 
 // The test binary is also the program that runs templates, a control plane of its own, and two foreign programs.
@@ -101,11 +103,8 @@ func opened(t *testing.T, c Config) *Gateway {
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, g.Close(true))
-		left, err := strays(g.owner, nil)
+		_, err := child.EndStrays(g.owner, nil)
 		require.NoError(t, err)
-		for _, pid := range left {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
 	})
 	return g
 }
@@ -184,6 +183,12 @@ func pid(t *testing.T, g *Gateway, key string) int {
 	p := u.state.revision(u.state.Serving).Copies[0].Process
 	require.NotNil(t, p)
 	return p.PID
+}
+
+// runs reports whether there is a process that has not ended.
+func runs(pid int) bool {
+	raw, err := os.ReadFile("/proc/" + itoa(pid) + "/stat")
+	return err == nil && !bytes.HasPrefix(raw[bytes.LastIndexByte(raw, ')')+1:], []byte(" Z"))
 }
 
 func logOf(g *Gateway, key, revision string) string {

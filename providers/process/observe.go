@@ -152,16 +152,16 @@ func (u *unit) stopAll() {
 	defer cancel()
 	for _, c := range u.state.all() {
 		p := c.Process
-		if p == nil || !p.adopt() {
+		if p == nil || !p.Adopt() {
 			continue
 		}
 		watched := make(chan error, 1)
-		go func() { watched <- p.watch(nil) }()
-		p.signal(syscall.SIGTERM)
+		go func() { watched <- p.Watch(nil) }()
+		p.Signal(syscall.SIGTERM)
 		select {
-		case <-p.gone:
+		case <-p.Gone():
 		case <-ctx.Done():
-			p.signal(syscall.SIGKILL)
+			p.Signal(syscall.SIGKILL)
 		}
 		if err := <-watched; err != nil {
 			u.log.Error("cannot stop a process", "pid", p.PID, "error", err)

@@ -166,7 +166,7 @@ func (u *unit) activate(ctx context.Context, copies []*copied) (bool, error) {
 		u.mu.Lock()
 		address, due := c.Address, c.ready && !c.active
 		all = all && (c.ready || c.active)
-		socket, adopted := u.socket, c.Process != nil && !c.Process.own
+		socket, adopted := u.socket, c.Process != nil && !c.Process.Own()
 		u.mu.Unlock()
 		if !due {
 			continue

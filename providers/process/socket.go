@@ -10,10 +10,15 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bcc94042/instar/providers/process/child"
 )
 
 // backlog is how many connections wait in the kernel for somebody to accept them; the system bounds it further.
 const backlog = 4096
+
+// publicFD is the descriptor of the public socket in the processes.
+const publicFD = 3
 
 // socket is the public listening socket of a service, held and never accepted on. It is kept as a bare descriptor:
 // its non-blocking mode is shared with the processes that accept on it, and os.File would switch it.
@@ -113,12 +118,11 @@ func portOf(fd int) (int, error) {
 }
 
 // recoverSocket takes the public socket back from a process that has it as fd 3.
-func recoverSocket(p *process, port int) (*socket, error) {
-	fd, err := unix.PidfdGetfd(p.pidfd, publicFD, 0)
+func recoverSocket(p *child.Process, port int) (*socket, error) {
+	fd, err := p.Descriptor(publicFD)
 	if err != nil {
-		return nil, os.NewSyscallError("pidfd_getfd", err)
+		return nil, err
 	}
-	unix.CloseOnExec(fd)
 	s := &socket{fd: fd, port: port}
 	got, err := portOf(fd)
 	if err == nil && got == port {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/machines/service"
+	"github.com/bcc94042/instar/providers/process/child"
 )
 
 // stateSchema is the version of the stored form of [state].
@@ -67,8 +68,8 @@ type revision struct {
 
 // copied is one of the processes of a revision, with those that took its place after a crash.
 type copied struct {
-	Process *process `json:"process,omitempty"` // nil while none runs
-	Address string   `json:"address,omitempty"` // where it is probed, and where a forwarder finds it
+	Process *child.Process `json:"process,omitempty"` // nil while none runs
+	Address string         `json:"address,omitempty"` // where it is probed, and where a forwarder finds it
 
 	health
 }

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bcc94042/instar/providers/process/child"
 	"github.com/bcc94042/instar/providers/process/logfile"
 )
 
@@ -62,7 +63,7 @@ func (u *unit) supervise(ctx context.Context, r *revision, c *copied) {
 			if !ended {
 				return
 			}
-			u.crashed(r, c, p.exit.String()+u.lastWords(r.Name))
+			u.crashed(r, c, p.Exit().String()+u.lastWords(r.Name))
 		}
 		u.mu.Lock()
 		wait := min(u.gateway.config.Backoff<<min(max(c.crashes-1, 0), 16), u.gateway.config.BackoffCap)
@@ -97,12 +98,12 @@ func (u *unit) crashed(r *revision, c *copied, how string) {
 
 // attend watches and probes one process until it has ended, and ends it when the copy is to quit. It reports false
 // when the control plane ends and the process runs on.
-func (u *unit) attend(ctx context.Context, r *revision, c *copied, p *process) bool {
+func (u *unit) attend(ctx context.Context, r *revision, c *copied, p *child.Process) bool {
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		if err := p.watch(ctx.Done()); err != nil {
-			u.log.Error("process is no longer watched", "pid", p.PID, "error", err)
+		if err := p.Watch(ctx.Done()); err != nil {
+			u.log.Error("a process was not followed to its end", "pid", p.PID, "error", err)
 		}
 	}()
 	defer func() { <-watched }()
@@ -113,7 +114,7 @@ func (u *unit) attend(ctx context.Context, r *revision, c *copied, p *process) b
 	defer probing.Wait()
 	defer cancel()
 	select {
-	case <-p.gone:
+	case <-p.Gone():
 		return true
 	case <-ctx.Done():
 		return false
@@ -123,24 +124,24 @@ func (u *unit) attend(ctx context.Context, r *revision, c *copied, p *process) b
 }
 
 // terminate ends a process: SIGTERM, and SIGKILL after the grace.
-func (u *unit) terminate(ctx context.Context, c *copied, p *process) bool {
+func (u *unit) terminate(ctx context.Context, c *copied, p *child.Process) bool {
 	grace := u.gateway.config.Grace
 	u.mu.Lock()
 	if c.kill {
 		grace = 0
 	}
 	u.mu.Unlock()
-	p.signal(syscall.SIGTERM)
+	p.Signal(syscall.SIGTERM)
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	for {
 		select {
-		case <-p.gone:
+		case <-p.Gone():
 			return true
 		case <-ctx.Done():
 			return false
 		case <-timer.C:
-			p.signal(syscall.SIGKILL)
+			p.Signal(syscall.SIGKILL)
 		}
 	}
 }
@@ -200,7 +201,7 @@ func (u *unit) addressOf(c *copied) string {
 }
 
 // launch starts a process for a copy, and writes down which.
-func (u *unit) launch(r *revision, c *copied) (*process, error) {
+func (u *unit) launch(r *revision, c *copied) (*child.Process, error) {
 	t, err := u.templateOf(r)
 	if err != nil {
 		return nil, err
@@ -210,19 +211,19 @@ func (u *unit) launch(r *revision, c *copied) (*process, error) {
 		return nil, err
 	}
 	defer private.close()
-	cmd := command{argv: t.Command, env: nil, dir: t.Dir}
+	cmd := child.Command{Args: t.Command, Dir: t.Dir}
 	port, files, err := u.sockets(t, private)
 	if err != nil {
 		return nil, err
 	}
-	cmd.env = append(u.environment(t, r, port), listenEnv(t)...)
+	cmd.Env = append(u.environment(t, r, port), listenEnv(t)...)
 	if t.Home {
-		cmd.dir, err = u.home(), os.MkdirAll(u.home(), 0o700)
+		cmd.Dir, err = u.home(), os.MkdirAll(u.home(), 0o700)
 	}
 	if err != nil {
 		return nil, err
 	}
-	cmd.dir = cmp.Or(cmd.dir, "/")
+	cmd.Dir = cmp.Or(cmd.Dir, "/")
 	p, err := u.spawn(r, cmd, files)
 	if err != nil {
 		return nil, err
@@ -239,7 +240,7 @@ func (u *unit) launch(r *revision, c *copied) (*process, error) {
 }
 
 // spawn starts a process with /dev/null, the log, and its sockets.
-func (u *unit) spawn(r *revision, cmd command, sockets []int) (*process, error) {
+func (u *unit) spawn(r *revision, cmd child.Command, sockets []int) (*child.Process, error) {
 	log, err := logfile.Open(u.logPath(r.Name))
 	if err != nil {
 		return nil, err
@@ -250,8 +251,8 @@ func (u *unit) spawn(r *revision, cmd command, sockets []int) (*process, error) 
 		return nil, err
 	}
 	defer unix.Close(null)
-	cmd.files = append([]int{null, int(log.Fd()), int(log.Fd())}, sockets...)
-	return start(cmd)
+	cmd.Files = append([]int{null, int(log.Fd()), int(log.Fd())}, sockets...)
+	return child.Start(cmd)
 }
 
 // sockets are the descriptors that a process of the template gets, and the port that it is told.
