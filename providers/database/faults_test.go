@@ -308,3 +308,49 @@ func TestAnUndoIsTriedAgain(t *testing.T) {
 	require.Equal(t, machine.RolledBack, f.e.State, "%+v", f.e.Data.(*machine.Data).Undone)
 	f.back("patient", "tenant_patient", shared)
 }
+
+// The tenant's server goes away after the tenant was shut out there for the comparison, and does not come back while the undo is tried: that is seen, and is no end of it.
+func TestATenantThatWasShutOutIsNotForgotten(t *testing.T) {
+	var mu sync.Mutex
+	armed, down := false, false
+	f := setupFaulty(t, "away", none, func(sql string) databasetest.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if down = down || armed && strings.HasPrefix(sql, `alter role "tenant_away" login`); down {
+			return databasetest.Cut
+		}
+		return databasetest.None
+	})
+	set := func(a, d bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		armed, down = a, d
+	}
+	shared := f.rows("")
+	f.command("request", `{"enterpriseId":"away"}`)
+	require.Equal(t, machine.Ready, f.e.State, "%v", f.e.LastError)
+	sealed := f.e.Data.(*machine.Data).Database.Credentials
+	databasetest.Exec(t, pg.Address{DSN: f.target.DSN, Database: "tenant_away"}, `insert into public.settings values ('away', 'since', 'x')`)
+	set(true, false)
+	f.command("revert", `{}`)
+	for range 2 { // also when somebody sends rollback before the server is back
+		d := f.e.Data.(*machine.Data)
+		require.Equal(t, machine.Reverting, f.e.State, "%+v", d.Undone)
+		require.Equal(t, machine.RollbackStuck, d.Phase)
+		require.ErrorContains(t, f.enter(sealed), "not permitted to log in")
+		f.command("rollback", `{}`)
+	}
+	set(false, false)
+	f.command("rollback", `{}`)
+	require.Equal(t, machine.Ready, f.e.State, "%v", f.e.LastError)
+	require.Contains(t, f.e.LastError.Message, "1 rows of settings")
+	require.NoError(t, f.enter(sealed))
+
+	// Nothing is shut now: that the server is away ends a revert as it ends others.
+	set(false, true)
+	f.command("revert", `{}`)
+	require.Equal(t, machine.Ready, f.e.State, "%v", f.e.LastError)
+	set(false, false)
+	require.NoError(t, f.enter(sealed))
+	require.Equal(t, shared, f.rows(""))
+}

@@ -25,7 +25,10 @@ func (j *job) settle(ctx context.Context) error {
 		return err
 	}
 	if j.unreached != nil {
-		return fmt.Errorf("it cannot be seen what the tenant has written: %w", j.unreached)
+		return j.unseen(ctx)
+	}
+	if err := j.source.KeepsOut(ctx, true); err != nil { // before it is so
+		return err
 	}
 	if err := j.Server.Shut(ctx, j.spec); err != nil {
 		return errors.Join(err, j.admit(ctx))
@@ -36,8 +39,25 @@ func (j *job) settle(ctx context.Context) error {
 	return nil
 }
 
+// unseen is why it is not known what the tenant has written. Where an earlier try, or an earlier undo, has shut it out, it still is.
+func (j *job) unseen(ctx context.Context) error {
+	shut, err := j.source.KeptOut(ctx)
+	if err != nil {
+		return err
+	}
+	if shut {
+		return fmt.Errorf("%w: %w", errShut, j.unreached)
+	}
+	return fmt.Errorf("it cannot be seen what the tenant has written: %w", j.unreached)
+}
+
 func (j *job) admit(ctx context.Context) error {
-	if err := j.Server.Admit(context.WithoutCancel(ctx), j.spec); err != nil {
+	ctx = context.WithoutCancel(ctx)
+	err := j.Server.Admit(ctx, j.spec)
+	if err == nil {
+		err = j.source.KeepsOut(ctx, false)
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %w", errShut, err)
 	}
 	return nil

@@ -213,7 +213,7 @@ func TestTheRuntimeIsSwitchedAndGivenBackAsItWas(t *testing.T) {
 func TestAnOldAttemptOfAnEarlierSessionTakesNothing(t *testing.T) {
 	t.Parallel()
 	s, _ := setup(t)
-	databasetest.Exec(t, s.Address, `drop table if exists instar.past`) // as an earlier version has set it up
+	databasetest.Exec(t, s.Address, `drop table if exists instar.past, instar.shut`) // as an earlier version has set it up
 	at := func(session string, attempt uint64) *cutover.Source {
 		c := *s
 		c.Session, c.Attempt = session, attempt

@@ -65,7 +65,7 @@ func (s *Source) Setup(ctx context.Context) error {
 				create table if not exists instar.attempt (
 					enterprise_id text primary key, session text not null, fence bigint not null, epoch bigint not null default 0, ended boolean not null default false, previous text
 				);
-				`+past+`;
+				`+later+`;
 				create table if not exists instar.marker (session text primary key, token text not null, set_at timestamptz not null default now());
 				create table if not exists `+s.runtime()+` (
 					enterprise_id text primary key, isolation_mode text not null default 'shared', database_id text, database_host text, database_name text,
@@ -80,8 +80,11 @@ func (s *Source) Setup(ctx context.Context) error {
 	})
 }
 
-// past has the last attempt of sessions that do not have the tenant: one of them that was overtaken by its own undo, and goes on late, does not take it from nobody.
-const past = `create table if not exists instar.past (enterprise_id text, session text, fence bigint not null, primary key (enterprise_id, session))`
+// later is what an earlier version may not have made. The table past has the last attempt of sessions that do not have the tenant: one of them that was overtaken by its own undo, and goes on late,
+// does not take it from nobody. The table shut has the sessions that keep their tenant out of its own database.
+const later = `
+	create table if not exists instar.past (enterprise_id text, session text, fence bigint not null, primary key (enterprise_id, session));
+	create table if not exists instar.shut (enterprise_id text primary key, session text not null)`
 
 // setUp waits for others who make the same.
 const setUp = `select pg_advisory_xact_lock(hashtextextended('instar.attempt', 0))`
@@ -111,14 +114,14 @@ func (s *Source) take(ctx context.Context, tx pgx.Tx) error {
 	var session string
 	var fence uint64
 	var ended, made bool
-	if err := tx.QueryRow(ctx, `select session, fence, ended, to_regclass('instar.past') is not null from instar.attempt where enterprise_id = $1 for update`, s.Enterprise).Scan(&session, &fence, &ended, &made); err != nil {
+	if err := tx.QueryRow(ctx, `select session, fence, ended, to_regclass('instar.past') is not null and to_regclass('instar.shut') is not null from instar.attempt where enterprise_id = $1 for update`, s.Enterprise).Scan(&session, &fence, &ended, &made); err != nil {
 		return err
 	}
 	if !made { // the database was set up by an earlier version
 		if _, err := tx.Exec(ctx, setUp); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, past); err != nil {
+		if _, err := tx.Exec(ctx, later); err != nil {
 			return err
 		}
 	}
@@ -150,6 +153,30 @@ func (s *Source) note(ctx context.Context, tx pgx.Tx, session string, fence uint
 	return err
 }
 
+// KeepsOut notes that this session keeps the tenant out of its own database, or no more. It is noted here, because the server of that database may not answer when it is asked.
+func (s *Source) KeepsOut(ctx context.Context, shut bool) error {
+	return s.with(ctx, func(conn *pgx.Conn) error {
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if err := s.take(ctx, tx); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, `delete from instar.shut where enterprise_id = $1`, s.Enterprise)
+			if err == nil && shut {
+				_, err = tx.Exec(ctx, `insert into instar.shut values ($1, $2)`, s.Enterprise, s.Session)
+			}
+			return err
+		})
+	})
+}
+
+// KeptOut is what was noted by [Source.KeepsOut].
+func (s *Source) KeptOut(ctx context.Context) (shut bool, err error) {
+	err = s.with(ctx, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `select exists (select from instar.shut where enterprise_id = $1 and session = $2)`, s.Enterprise, s.Session).Scan(&shut)
+	})
+	return shut, err
+}
+
 // End gives the tenant free for another session. One that never had it, or has lost it, changes nothing.
 func (s *Source) End(ctx context.Context) error {
 	err := s.with(ctx, func(conn *pgx.Conn) error {
@@ -165,7 +192,7 @@ func (s *Source) End(ctx context.Context) error {
 			case fence > s.Attempt:
 				return &pg.ObsoleteError{Fence: s.Attempt, Seen: fence}
 			}
-			_, err = tx.Exec(ctx, `update instar.attempt set ended = true, fence = $2 where enterprise_id = $1`, s.Enterprise, s.Attempt)
+			_, err = tx.Exec(ctx, `with gone as (delete from instar.shut where enterprise_id = $1) update instar.attempt set ended = true, fence = $2 where enterprise_id = $1`, s.Enterprise, s.Attempt)
 			return err
 		})
 	})
