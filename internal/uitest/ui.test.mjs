@@ -64,6 +64,20 @@ test('nine tabs follow what happens, and go on after the server was killed', asy
   await context.close();
 });
 
+test('what is opened while the server is away is there when it is back', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/tasks');
+  await page.click('.side >> text=Nodes');
+  await page.waitForSelector('.letter-group, .grid');
+  await server.kill();
+  await page.click('.side >> text=Tasks');
+  await page.waitForSelector('.failure:has-text("asked again")');
+  await server.again();
+  await page.waitForSelector('[aria-label="Waiting tasks"]', { timeout: 60000 });
+  assert.equal(await page.locator('main .failure').count(), 0);
+  await context.close();
+});
+
 test('one breaks the sample, sees why, and rolls it back', async () => {
   const context = await browser.newContext({ viewport: desktop });
   const page = await openPage(context, server, '/ui/');

@@ -20,9 +20,8 @@ export const kinds = {
   unknown: { icon: 'help', text: 'not known' },
 };
 
-/** State shows a state: never by colour alone. */
-export function State({ m, state }) {
-  const kind = kindOf(m, state);
+/** State shows a state: never by colour alone. kind is what it is instead of what its machine says. */
+export function State({ m, state, kind = kindOf(m, state) }) {
   return html`<span class=${'state state-' + kind} title=${kinds[kind].text}><${Icon} name=${kinds[kind].icon} />${state || 'unreadable'}</span>`;
 }
 

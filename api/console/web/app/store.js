@@ -49,7 +49,7 @@ export function stored(name, initial) {
 
 /**
  * useResource calls load(signal) at first and whenever deps change. What it had before stays until there is something new, unless deps
- * changed; an error does not hide the data. reload loads again; calls while it loads lead to one more.
+ * changed; an error does not hide the data, and a server that does not answer is asked again. reload loads again; calls while it loads lead to one more.
  */
 export function useResource(load, deps) {
   const [state, set] = useState({ data: undefined, error: undefined, loading: true });
@@ -63,7 +63,11 @@ export function useResource(load, deps) {
     r.abort = abort;
     r.load(abort.signal).then(
       (data) => !abort.signal.aborted && set({ data, error: undefined, loading: false }),
-      (error) => !abort.signal.aborted && set((s) => ({ ...s, error, loading: false })),
+      (error) => {
+        if (abort.signal.aborted) return;
+        set((s) => ({ ...s, error, loading: false }));
+        if (error.code === 'unreachable') setTimeout(() => !abort.signal.aborted && r.abort === abort && reload(), 2000);
+      },
     ).finally(() => {
       if (r.abort !== abort) return;
       r.busy = false;

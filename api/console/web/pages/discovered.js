@@ -15,7 +15,7 @@ export default function Discovered({ params }) {
   const [query, setQuery] = useQuery();
   const { service } = params;
   const ns = query.get('namespace') || 'default';
-  const at = query.get('at');
+  const at = Number.isFinite(Date.parse(query.get('at'))) ? query.get('at') : null;
   const path = '/v1/discover/' + encodeURIComponent(service);
   const it = useResource(async (signal) => {
     const m = await machine('instance');

@@ -20,6 +20,9 @@ export default function Outbox() {
     ${none || it.data?.length === 0 ? html`<div class="card"><${Empty} icon="outbox" title="No source is configured"><p>A source is a Postgres whose outbox this server relays.</p><${Command} text="instar serve --outbox-dsn postgres://relay@db/orders" /></${Empty}></div>` : (it.data || []).map((s) => html`<${Source} key=${s.name} s=${s} m=${m} reload=${it.reload} />`)}`;
 }
 
+/** late reports whether a relay runs and does not keep up: steady for its machine, and nothing that one leaves alone. */
+const late = (s) => s.state === 'lagging' || s.state === 'stalled';
+
 function Source({ s, m, reload }) {
   const [busy, setBusy] = useState('');
   const st = s.status;
@@ -41,11 +44,11 @@ function Source({ s, m, reload }) {
     reload();
   };
   return html`<section class="stack" aria-label=${'Source ' + s.name}>
-    <div class="source-head"><h2><a href=${entityURL('relay', { id: s.name })}>${s.name}</a></h2>${s.state ? html`<${State} m=${m} state=${s.state} />` : html`<span class="faint small">no relay is registered</span>`}${st && html`<span class="faint small">mode ${st.mode} · <span class="num">${st.rate >= 10 ? count(Math.round(st.rate)) : st.rate.toFixed(1)}</span> rows per second · as of <${Time} at=${st.at} /></span>`}</div>
+    <div class="source-head"><h2><a href=${entityURL('relay', { id: s.name })}>${s.name}</a></h2>${s.state ? html`<${State} m=${m} state=${s.state} kind=${late(s) ? 'failed' : undefined} />` : html`<span class="faint small">no relay is registered</span>`}${st && html`<span class="faint small">mode ${st.mode} · <span class="num">${st.rate >= 10 ? count(Math.round(st.rate)) : st.rate.toFixed(1)}</span> rows per second · as of <${Time} at=${st.at} /></span>`}</div>
     ${(s.problem || st?.problem) && html`<div class="failure failure-small"><${Icon} name="alert" /><div><b>It makes no progress</b><p>${s.problem || st.problem}</p></div></div>`}
     ${st && html`
       <div class="stats">
-        <${Stat} label="Lag" icon="outbox" value=${st.lag} hint="rows not published" tone=${s.state === 'lagging' || s.state === 'stalled' ? 'warn' : undefined} />
+        <${Stat} label="Lag" icon="outbox" value=${st.lag} hint="rows not published" tone=${late(s) ? 'warn' : undefined} />
         <${Stat} label="Oldest" icon="clock" value=${st.oldestSeconds ? duration(st.oldestSeconds * 1000) : '–'} hint=${st.oldestSeconds ? 'waits so long' : 'nothing waits'} />
         <${Stat} label="Parked" icon="alert" value=${parked.length >= 100 ? '100+' : parked.length} tone=${parked.length ? 'bad' : undefined} hint="aggregates behind a row that failed" />
         ${st.fenceWaitSeconds > 0 && html`<${Stat} label="Held back" icon="pause" value=${duration(st.fenceWaitSeconds * 1000)} hint="by an open transaction" />`}
