@@ -31,6 +31,19 @@ func TestCommands(t *testing.T) {
 		require.Empty(t, a.Header.Get("Idempotent-Replayed"))
 		require.NotEmpty(t, a.Header.Get("ETag"))
 	})
+	t.Run("LeadsToThePage", func(t *testing.T) {
+		link := func(to string) string { return "<" + to + `>; rel="alternate"; type="text/html"` }
+		require.Equal(t, link("/ui/entities/gadget/seen"), b.post("/v1/gadgets/seen/create", create).Header.Get("Link"))
+		require.Equal(t, link("/ui/entities/gadget/seen?namespace=other"), b.post("/v1/gadgets/seen/create?namespace=other", create).Header.Get("Link"))
+		require.Equal(t, link("/ui/entities/gadget/seen"), b.get("/v1/gadgets/seen").Header.Get("Link"))
+		refused := b.post("/v1/gadgets/seen/create", create)
+		refused.problem(t, 409, machines.CodeExists)
+		require.Equal(t, "/ui/entities/gadget/seen", refused.json(t)["page"])
+		nobody := b.get("/v1/gadgets/nobody-here")
+		nobody.problem(t, 404, machines.CodeNotFound)
+		require.NotContains(t, nobody.json(t), "page")
+		require.Empty(t, nobody.Header.Get("Link"), "nobody has no page")
+	})
 	t.Run("TellsTheEngineWhoAndWhy", func(t *testing.T) {
 		b.post("/v1/gadgets/who/create", create, "Instar-Reason", "because", "traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "Nats-Rollup", "all")
 		require.Empty(t, b.engine.header("Nats-Rollup"))

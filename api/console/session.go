@@ -39,6 +39,21 @@ func newConsole(server *rest.Server, files fs.FS, version string, readOnly bool)
 	return c
 }
 
+// Pages is where entities are shown, by machine and key; nil where the binary has no console.
+func Pages() func(machine, key string) string {
+	if web == nil {
+		return nil
+	}
+	return func(machine, key string) string {
+		namespace, id, _ := strings.Cut(key, ".")
+		page := "/ui/entities/" + machine + "/" + strings.Replace(id, ".", "/", 1) // names need no escapes
+		if namespace != "default" {
+			page += "?namespace=" + namespace
+		}
+		return page
+	}
+}
+
 // Session says who asks, and what they may do in a browser.
 type Session struct {
 	Open      bool       `json:"open" doc:"The server asks for no token: whoever reaches it may do everything"`

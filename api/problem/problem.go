@@ -25,6 +25,7 @@ type Problem struct {
 	CurrentState    string          `json:"currentState,omitempty" doc:"The state of the entity"`
 	AllowedCommands []string        `json:"allowedCommands,omitempty" doc:"Commands allowed in this state; a guard may still refuse them"`
 	Errors          []schema.Detail `json:"errors,omitempty" doc:"Errors in the input by location; values are never repeated"`
+	Page            string          `json:"page,omitempty" format:"uri-reference" example:"/ui/entities/service/hello" doc:"The entity in the web console, where what it is explains the refusal and the server has one"`
 
 	headers http.Header
 }
@@ -176,7 +177,7 @@ func (p *Problem) Write(w http.ResponseWriter, r *http.Request, id string) {
 		return
 	}
 	h := w.Header()
-	for _, name := range []string{"ETag", "Location", "Content-Disposition"} {
+	for _, name := range []string{"ETag", "Link", "Location", "Content-Disposition"} {
 		h.Del(name)
 	}
 	for k, v := range q.headers {

@@ -35,6 +35,8 @@ type Request struct {
 	Id     string // under which it is logged
 	Who    auth.Identity
 	Query  url.Values
+
+	page string // of the entity that it is about
 }
 
 // Router is the one on which the request began.
@@ -136,7 +138,22 @@ func (q *Request) fail(err error) {
 	if !errors.As(err, &p) {
 		p = q.classify(err)
 	}
+	if q.page != "" && p.Page == "" && explains(p) {
+		of := *p
+		of.Page, p = q.page, &of
+	}
 	p.Write(q.W, q.R, q.Id)
+}
+
+// explains reports whether one who looks at the entity finds out why the problem is.
+func explains(p *problem.Problem) bool {
+	switch p.Status {
+	case http.StatusConflict:
+		return p.Code != problem.CodeQuota // there is no entity
+	case http.StatusPreconditionFailed, http.StatusPreconditionRequired:
+		return true
+	}
+	return p.Code == machines.CodeDead
 }
 
 func (q *Request) classify(err error) *problem.Problem {
@@ -159,7 +176,7 @@ func (q *Request) classify(err error) *problem.Problem {
 	return problem.New(problem.CodeInternal, "an unexpected error; it is logged under the requestId")
 }
 
-// Key is the entity that the path names, of the namespace that the request means.
+// Key is the entity that the path names, of the namespace that the request means. The answer gets a link to its page (RFC 8288).
 func (q *Request) Key(m *machines.Machine) (namespace, key string, err error) {
 	ns, p := q.Who.Resolve(q.Query.Get("namespace"), false)
 	if p != nil {
@@ -169,7 +186,12 @@ func (q *Request) Key(m *machines.Machine) (namespace, key string, err error) {
 	if m.Parent != "" {
 		parent = q.PathValue(m.Parent)
 	}
-	return ns, machines.Key(ns, parent, q.PathValue("id")), nil
+	key = machines.Key(ns, parent, q.PathValue("id"))
+	if q.server.o.Page != nil {
+		q.page = q.server.o.Page(m.Name, key)
+		q.W.Header()["Link"] = []string{"<" + q.page + `>; rel="alternate"; type="text/html"`}
+	}
+	return ns, key, nil
 }
 
 // Hold takes a place among those that wait, and lets f wait for what minRevision asks for.

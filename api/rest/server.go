@@ -23,10 +23,12 @@ import (
 // Options are what a [Server] works with. All but the bounds and Hosts are needed.
 type Options struct {
 	Tokens   []auth.Token
-	Users    []User   // of NATS that have a rate of their own
-	Open     bool     // requests without a token are of "anonymous", who may do everything
-	ReadOnly bool     // requests of browsers change nothing
-	Hosts    []string // names besides those of loopback, and addresses, under which an open server may be asked; nil takes all
+	Users    []User // of NATS that have a rate of their own
+	Open     bool   // requests without a token are of "anonymous", who may do everything
+	ReadOnly bool   // requests of browsers change nothing
+
+	Page  func(machine, key string) string // of an entity, as a path; nil has none
+	Hosts []string                         // names besides those of loopback, and addresses, under which an open server may be asked; nil takes all
 
 	Connections, Watches, Waits, Questions limits.Bound
 	Rate                                   limits.Pace   // of clients that have none of their own

@@ -168,6 +168,7 @@ func entityJSON(id, state string, revision int) string {
 func (f *fake) command(w http.ResponseWriter, r *http.Request) {
 	switch id := r.PathValue("id"); id {
 	case "web", "bad", "slow":
+		w.Header().Set("Link", `</ui/entities/service/`+id+`>; rel="alternate"; type="text/html"`)
 		state := map[string]string{"delete": "DELETING"}[r.PathValue("command")]
 		if state == "" {
 			state = "CREATING"
@@ -180,7 +181,7 @@ func (f *fake) command(w http.ResponseWriter, r *http.Request) {
 	case "late":
 		answer(w, 202, `{"outcome":"stored","commandId":"c1","sequence":4}`)
 	case "deleting":
-		answer(w, 409, problemJSON("transition-not-allowed", 409, "service: update while DELETING", `,"currentState":"DELETING","allowedCommands":["refresh","purge"]`))
+		answer(w, 409, problemJSON("transition-not-allowed", 409, "service: update while DELETING", `,"currentState":"DELETING","allowedCommands":["refresh","purge"],"page":"/ui/entities/service/deleting"`))
 	case "ready":
 		answer(w, 409, problemJSON("already-exists", 409, "the service exists", ""))
 	case "moved":
@@ -216,6 +217,7 @@ func (f *fake) command(w http.ResponseWriter, r *http.Request) {
 func (f *fake) entity(w http.ResponseWriter, r *http.Request) {
 	switch id := r.PathValue("id"); id {
 	case "web":
+		w.Header().Set("Link", `</ui/entities/service/web>; rel="alternate"; type="text/html"`)
 		answer(w, 200, entityJSON("web", "READY", 4))
 	case "bad":
 		answer(w, 200, entityJSON("bad", "FAILED", 4))

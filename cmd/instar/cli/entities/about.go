@@ -17,6 +17,9 @@ func about(err error, m *machines.Machine, id string) error {
 	if !errors.As(err, &p) {
 		return err
 	}
+	if p.Page != "" {
+		err = fmt.Errorf("%w\n  see %s", err, p.Page)
+	}
 	at := func(verb string) error { return command.Try(err, "instar %s %s %s", m.Name, verb, id) }
 	switch p.Code {
 	case machines.CodeNotFound:

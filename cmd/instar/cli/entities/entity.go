@@ -76,8 +76,8 @@ func PaintState(s *command.Session, states []machines.StateInfo, state string) s
 	return s.Paint(command.Green, state)
 }
 
-// describe writes an entity for people.
-func describe(s *command.Session, m *machines.Machine, e *entity) error {
+// describe writes an entity for people; page is its page in the console, if there is one.
+func describe(s *command.Session, m *machines.Machine, e *entity, page string) error {
 	now := time.Now()
 	var b strings.Builder
 	line := func(title, format string, args ...any) {
@@ -107,6 +107,7 @@ func describe(s *command.Session, m *machines.Machine, e *entity) error {
 		line("Timer", "%s in %s", name, output.Age(now, e.Timers[name].At))
 	}
 	line("Takes", "%s", strings.Join(e.Allowed, ", "))
+	line("Page", "%s", page)
 	_, err := fmt.Fprint(s.Out, b.String())
 	return err
 }

@@ -31,7 +31,7 @@ func get(s *command.Session, _ *cobra.Command, m *machines.Machine, args []strin
 	if err != nil {
 		return err
 	}
-	return describe(s, m, e)
+	return describe(s, m, e, s.Page(resp.Header))
 }
 
 // view shows a read model: one that is a list of objects as a table, another one as YAML.

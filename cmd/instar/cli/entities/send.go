@@ -148,7 +148,15 @@ func send(s *command.Session, m *machines.Machine, c machines.Command, id string
 	if err := told(s, m, c, id, resp.Body, r); err != nil {
 		return err
 	}
+	shown(s, resp)
 	return failed
+}
+
+// shown says where the entity is to be seen, to people: beside the answer, which may be read by a program.
+func shown(s *command.Session, resp *client.Response) {
+	if page := s.Page(resp.Header); page != "" && s.Format.Human() {
+		s.Say("  see %s", page)
+	}
 }
 
 func (o *sending) header() (http.Header, error) {
@@ -181,8 +189,12 @@ func (o *sending) header() (http.Header, error) {
 
 // accepted tells of a command that is stored and not decided.
 func accepted(s *command.Session, m *machines.Machine, c machines.Command, id string, resp *client.Response, r result, asked bool) error {
-	if err := told(s, m, c, id, resp.Body, r); err != nil || asked {
+	if err := told(s, m, c, id, resp.Body, r); err != nil {
 		return err
+	}
+	shown(s, resp)
+	if asked {
+		return nil
 	}
 	err := fmt.Errorf("the command is stored, but was not answered in time (command %s)", r.CommandID)
 	return &command.Error{Code: command.ExitTimeout, Err: err, Try: fmt.Sprintf("the same command with --idempotency-key %s", r.CommandID)}

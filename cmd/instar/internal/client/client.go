@@ -45,6 +45,15 @@ type Response struct {
 	Body   []byte
 }
 
+// Page is the address of the page in the console that shows what the answer is about, or empty.
+func (c *Client) Page(h http.Header) string {
+	path, more, _ := strings.Cut(strings.TrimPrefix(h.Get("Link"), "<"), ">")
+	if !strings.HasPrefix(path, "/") || !strings.Contains(more, `type="text/html"`) {
+		return ""
+	}
+	return c.Base + path
+}
+
 // Unreachable says that no answer came.
 type Unreachable struct {
 	Base string
@@ -84,6 +93,7 @@ type Problem struct {
 	CurrentState    string       `json:"currentState"`
 	AllowedCommands []string     `json:"allowedCommands"`
 	Errors          []FieldError `json:"errors"`
+	Page            string       `json:"page"` // of the entity in the console, as a URL
 	RequestID       string       `json:"requestId"`
 
 	RetryAfter time.Duration `json:"-"` // until it may be asked again; 0 where the answer does not say
@@ -210,6 +220,9 @@ func (c *Client) Stream(ctx context.Context, r Request) (io.ReadCloser, error) {
 func (c *Client) refused(resp *http.Response, media string) error {
 	err := problem(resp, media)
 	p := &Problem{}
+	if errors.As(err, &p) && strings.HasPrefix(p.Page, "/") {
+		p.Page = c.Base + p.Page
+	}
 	if !errors.As(err, &p) || p.Code != "" {
 		return err
 	}
