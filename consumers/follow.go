@@ -105,10 +105,8 @@ func (f *Feed) Next(ctx context.Context) ([]Happened, error) {
 
 // Done acknowledges events with all before them, when what was made of them in some streams is stored: or a power loss could cost what the consumer is past.
 func (f *Feed) Done(ctx context.Context, events []Happened, in ...string) error {
-	for _, stream := range append([]string{f.d.Names.Stream(streams.EventStream)}, in...) {
-		if err := f.d.Appender.Sync(ctx, stream); err != nil {
-			return err
-		}
+	if err := f.d.Appender.Sync(ctx, append([]string{f.d.Names.Stream(streams.EventStream)}, in...)...); err != nil {
+		return err
 	}
 	return events[len(events)-1].Msg.DoubleAck(ctx)
 }

@@ -33,10 +33,8 @@ func (d *Deps) Synced(ctx context.Context, plurals ...string) error {
 	for _, plural := range plurals {
 		list = append(list, streams.BucketStream(d.Names.Bucket(plural)))
 	}
-	for _, stream := range list {
-		if err := d.Appender.Sync(ctx, stream); err != nil {
-			return fmt.Errorf("cannot sync what was written before: %w", err)
-		}
+	if err := d.Appender.Sync(ctx, list...); err != nil {
+		return fmt.Errorf("cannot sync what was written before: %w", err)
 	}
 	return nil
 }

@@ -96,14 +96,18 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	d.stop = stop
-	watch, err := routes.WatchAll(run)
+	status, err := routes.Status(ctx)
+	var watch jetstream.KeyWatcher
+	if err == nil {
+		watch, err = routes.WatchAll(run)
+	}
 	if err != nil {
 		stop()
 		d.shared.Close()
 		return nil, fmt.Errorf("cannot follow where tenants are: %w", err)
 	}
 	known := make(chan struct{})
-	d.tasks.Go(func() { d.follow(run, watch, known) })
+	d.tasks.Go(func() { d.follow(run, watch, int(status.Values()), known) })
 	d.tasks.Go(func() { d.renew(run) })
 	select {
 	case <-known:
@@ -204,21 +208,37 @@ func (d *DB) config(name string, r *Route) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// follow takes what the server tells, until ctx ends.
-func (d *DB) follow(ctx context.Context, watch jetstream.KeyWatcher, known chan<- struct{}) {
+// missed is how long keys are awaited that the bucket had, and the watch has not given when it says that it has: they may be gone by now.
+const missed = 2 * time.Second
+
+// follow takes what the server tells, until ctx ends. All is known when so many keys have come. The watch may say so earlier, while others write: the server takes
+// a value that is replaced from what is to come before it adds the new one. A tenant that is not known is taken for one of the shared database.
+func (d *DB) follow(ctx context.Context, watch jetstream.KeyWatcher, keys int, known chan<- struct{}) {
 	defer func() { _ = watch.Stop() }() // it may have ended
+	var late <-chan time.Time
+	ended, had := false, map[string]struct{}{}
 	for {
+		if ended && known != nil && len(had) >= keys {
+			close(known)
+			known = nil
+		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-late:
+			keys = 0
 		case e, open := <-watch.Updates():
 			switch {
 			case !open:
 				return
 			case e == nil:
-				close(known)
+				ended, late = true, time.After(missed)
+				continue
 			case e.Operation() == jetstream.KeyValuePut:
 				d.take(e.Key(), e.Value())
+			}
+			if known != nil {
+				had[e.Key()] = struct{}{}
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(suite.Around(m)) }
 // world is a bucket, and a Postgres with the shared database.
 type world struct {
 	*testing.T
+	js           jetstream.JetStream
 	routes, seen jetstream.KeyValue
 	keys         *secret.Keys
 	shared       *pgxpool.Config
@@ -35,8 +37,8 @@ type world struct {
 }
 
 func setup(t *testing.T) *world {
-	w := &world{T: t}
 	env := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	w := &world{T: t, js: env.JS}
 	var err error
 	w.routes, err = env.JS.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: tenantdb.RoutesBucket})
 	require.NoError(t, err)
@@ -130,6 +132,37 @@ func TestATenantIsFollowed(t *testing.T) {
 	_, err = w.db.Acquire(t.Context(), "acme")
 	require.ErrorIs(t, err, tenantdb.ErrClosed)
 	require.Equal(t, w.shared.ConnConfig.Database, w.where("other"))
+}
+
+// A tenant whose route is not known is given the shared database, so nobody may be given one before all routes are there, also while the server writes them anew.
+func TestAllRoutesAreKnownWhileOthersAreWritten(t *testing.T) {
+	w := setup(t)
+	name := func(i int) string { return "tenant-" + strconv.Itoa(i%40) }
+	for i := range 40 {
+		w.tell(name(i), tenantdb.Route{Status: "deprovisioned", Epoch: 1})
+	}
+	value, err := json.Marshal(tenantdb.Route{Status: "deprovisioned", Epoch: 1})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	var writers sync.WaitGroup
+	for i := range 4 {
+		writers.Go(func() {
+			for n := i; ctx.Err() == nil; n++ {
+				_, _ = w.routes.Put(ctx, name(n), value) // it ends with the test
+			}
+		})
+	}
+	defer writers.Wait()
+	defer stop()
+	for range 20 {
+		db, err := tenantdb.Open(ctx, tenantdb.Options{JetStream: w.js, Keys: w.keys, Shared: w.shared})
+		require.NoError(t, err)
+		for i := range 40 {
+			_, err := db.Acquire(ctx, name(i))
+			require.ErrorIs(t, err, tenantdb.ErrClosed, name(i))
+		}
+		require.NoError(t, db.Close())
+	}
 }
 
 // What was sealed for one tenant opens for no other, and no error has a password.

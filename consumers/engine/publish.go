@@ -23,6 +23,8 @@ type chain struct {
 	publish.Chain
 	cached   *cachedEntity
 	messages []machines.Message // beside Msgs
+
+	conflicts int // how often it was not where the stream is, without having come further
 }
 
 // publish sends what the transitions have emitted, the messages of each entity in order, and the dead letters of the batch. The tasks of an entity that is new, as far as is
@@ -101,13 +103,12 @@ func (p *partition) publishOthers(ctx context.Context, writes []publish.Write) e
 // publishChains publishes the events. Where the stream's last event of an entity is not the expected one, it is looked up: it may be one of these (an earlier try was stored), an
 // older one, or that of another owner. An event that the stream never takes becomes a dead letter, and those after it follow the one before it.
 func (p *partition) publishChains(ctx context.Context, chains []*chain) error {
-	for conflicts := 0; len(chains) > 0; {
+	for len(chains) > 0 {
 		open := make([]*publish.Chain, len(chains))
 		for i, c := range chains {
 			open[i] = &c.Chain
 		}
 		p.e.Appender.AppendChains(ctx, p.e.Names.Stream(streams.EventStream), open)
-		conflict := false
 		var again []*chain
 		for _, c := range chains {
 			c.cached.lastEvent = c.Last
@@ -115,7 +116,6 @@ func (p *partition) publishChains(ctx context.Context, chains []*chain) error {
 			switch {
 			case c.Err == nil:
 			case errors.Is(c.Err, publish.ErrConflict):
-				conflict = true
 				err = p.resync(ctx, c)
 			case publish.Permanent(c.Err):
 				err = p.skipEvent(ctx, c)
@@ -129,12 +129,7 @@ func (p *partition) publishChains(ctx context.Context, chains []*chain) error {
 				again = append(again, c)
 			}
 		}
-		if chains = again; conflict {
-			conflicts++
-		}
-		if conflicts == 4 && len(chains) > 0 {
-			return fmt.Errorf("cannot publish the events of %s %s: %w", chains[0].cached.m.Name, chains[0].cached.key, publish.ErrConflict)
-		}
+		chains = again
 	}
 	return nil
 }
@@ -151,14 +146,14 @@ func (p *partition) skipEvent(ctx context.Context, c *chain) error {
 	return nil
 }
 
-// resync finds out where a chain really stands.
+// resync finds out where a chain really stands. What the stream acknowledges as a duplicate and does not have, somebody has removed: it is past.
 func (p *partition) resync(ctx context.Context, c *chain) error {
 	s := c.cached
-	last, err := p.e.reader().LastEvent(ctx, s.m.Name, s.key)
-	if err != nil {
-		return err
+	if c.conflicts++; c.conflicts == 4 {
+		return fmt.Errorf("cannot publish the events of %s %s: %w", s.m.Name, s.key, c.Err)
 	}
-	if err := p.e.Synced(ctx, s.m.Plural); err != nil {
+	last, err := p.e.reader().LastEvent(ctx, s.m.Name, s.key)
+	if err := errors.Join(err, p.e.Synced(ctx, s.m.Plural)); err != nil {
 		return err
 	}
 	if last.Foreign(s.entity.Birth, s.baseVersion, c.messages) { // when it is loaded, it is reconciled
@@ -168,7 +163,11 @@ func (p *partition) resync(ctx context.Context, c *chain) error {
 		return fmt.Errorf("%s %s has an event of version %d, this owner knows %d: %w", s.m.Name, s.key, last.Version, s.entity.Version, publish.ErrConflict)
 	}
 	rest := reconcile.Unpublished(s.m.Name, s.key, c.messages, &last, &s.entity, p.found.Now())
-	c.Done, c.Last, c.Err = len(c.messages)-len(rest), last.Seq, nil
+	done := len(c.messages) - len(rest)
+	if c.Duplicate && c.Done > done {
+		done, c.conflicts = c.Done, 0
+	}
+	c.Done, c.Last, c.Duplicate, c.Single, c.Err = done, last.Seq, false, true, nil
 	s.lastEvent = last.Seq
 	return nil
 }

@@ -79,6 +79,27 @@ func TestStreamsThatLostEverything(t *testing.T) {
 	}
 }
 
+// An operator removes events. The stream remembers their ids for two minutes more, and takes none of them again; the entity goes on at once.
+func TestEventsThatWereRemovedByHandAreNotMissed(t *testing.T) {
+	t.Parallel()
+	w, n := noted(t, consumertest.Things)
+	w.start()
+	w.Ask(consumertest.ToThing("a", "create", ""))
+	w.Ask(consumertest.ToThing("a", "add", `{"n":1}`))
+	w.Told("thing", "default.a", "1 thing.created", "2 thing.added")
+	w.Stop()
+	events, err := w.JS.Stream(w.Ctx, streams.EventStream)
+	require.NoError(t, err)
+	require.NoError(t, events.Purge(w.Ctx))
+	w.start()
+	require.Equal(t, machines.Applied, w.Ask(consumertest.ToThing("a", "add", `{"n":2}`)).Outcome)
+	w.Eventually("its events", func() bool {
+		all := w.Events("thing", "default.a")
+		return len(all) > 0 && strings.HasSuffix(all[len(all)-1], " thing.added")
+	})
+	require.Zero(t, n.Count("restarted p"), "%v", n.List)
+}
+
 // Deadlines that the stream has lost come all the same.
 func TestALostScheduleIsMadeAgain(t *testing.T) {
 	t.Parallel()

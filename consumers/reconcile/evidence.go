@@ -36,6 +36,7 @@ type LastEvent struct {
 	Birth    string    // of the life that it belongs to; empty for one of an earlier program version, or of no life
 	Version  uint64    // of the entity when it was emitted
 	Begin    Begin     // of the stream, where there is none
+	Again    bool      // then: the command that the value took last has come again, so that its events may never have been published
 	Answered uint64    // version of the last answer that is kept under a key
 }
 
@@ -127,7 +128,7 @@ func Unpublished(machine, key string, outbox []machines.Message, last *LastEvent
 		return nil
 	}
 	for i := range events {
-		stored := last.Version > events[i].Version && !events[i].At.After(last.At) || events[i].At.Before(last.Begin.At)
+		stored := last.Version > events[i].Version && !events[i].At.After(last.At) || !last.Again && events[i].At.Before(last.Begin.At)
 		if !stored && now.Sub(events[i].At) < EventLife {
 			return events[i:]
 		}

@@ -55,6 +55,10 @@ func TestUnpublished(t *testing.T) {
 	}
 	anew := LastEvent{Seq: 9, ID: id(3, now.Add(time.Second)), At: now, Version: 6}
 	require.Empty(t, Unpublished("thing", "default.a", outbox, &anew, &e, now), "a later refusal of a stream that counts anew")
+	none := LastEvent{Begin: Begin{Seq: 3, At: now.Add(time.Second)}}
+	require.Empty(t, Unpublished("thing", "default.a", outbox, &none, &e, now), "the stream begins after them")
+	none.Again = true
+	require.ElementsMatch(t, events, Unpublished("thing", "default.a", outbox, &none, &e, now), "they may be the first ones: their command has not been acknowledged")
 	e.LastEvent = 9
 	require.ElementsMatch(t, events[3:], Unpublished("thing", "default.a", outbox, &anew, &e, now), "the event was there when the value was written: the clock was set back")
 	for i := range outbox {

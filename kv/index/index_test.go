@@ -346,6 +346,7 @@ func TestIndexThatCatchesUpIsQuiet(t *testing.T) {
 		open[key] = sync.OnceFunc(func() { close(gate) })
 		t.Cleanup(open[key])
 	}
+	<-ix.Ready()
 	n.Put(t, "things", "ns.a", `{"state":"first"}`)
 	<-begun
 	require.NoError(t, n.NC.ForceReconnect())

@@ -39,7 +39,7 @@ func (o *outboxes) open(ctx context.Context, s config.OutboxSource) (provider.En
 		}
 		return &relay.Relay{
 			Config: relayed, NC: o.nc, JS: o.js, Names: o.h.Deps.Names, Replicas: o.h.Replicas,
-			Fsync: embedded.Profile(o.h.Config.Durability) == embedded.Fsync && !o.h.Deps.Appender.Syncs(), Sync: o.h.Deps.Appender.Sync, Node: o.h.Node, Meter: o.sent[s.Name], Gate: o.h.Writable, Log: o.h.Log,
+			Fsync: embedded.Profile(o.h.Config.Durability) == embedded.Fsync && !o.h.Deps.Appender.Syncs(), Sync: func(ctx context.Context, stream string) error { return o.h.Deps.Appender.Sync(ctx, stream) }, Node: o.h.Node, Meter: o.sent[s.Name], Gate: o.h.Writable, Log: o.h.Log,
 			Leases: &shard.NATSLeases{JS: o.js, Names: o.h.Deps.Names, Source: s.Name, Node: o.h.Node, Life: relayed.Lease / 3, Log: o.h.Log},
 		}, nil
 	}}

@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
+	"maps"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/client/tenantdb"
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/providers/database"
 	"github.com/bcc94042/instar/providers/database/pg"
 	"github.com/bcc94042/instar/providers/database/secret"
@@ -21,31 +22,30 @@ import (
 // mirror tells applications where tenants are: it keeps a bucket of what tenant_runtime says, and waits for those who resolve tenants by it.
 // The shared database has the truth; what the bucket has lost is told again.
 type mirror struct {
-	routes, seen jetstream.KeyValue
-	patience     time.Duration // with a resolver that lives and does not acknowledge
+	routes   jetstream.KeyValue
+	told     *kv.Bucket[tenantdb.Route] // the same, to read all of them
+	seen     *kv.Bucket[int64]          // epochs, by tenant and resolver
+	patience time.Duration              // with a resolver that lives and does not acknowledge
 }
 
 func newMirror(ctx context.Context, h *server.Host) (*mirror, error) {
 	m := &mirror{patience: time.Minute}
-	for _, b := range []struct {
-		to        *jetstream.KeyValue
-		name, doc string
-		life      time.Duration
-	}{
-		{&m.routes, tenantdb.RoutesBucket, "Where the data of each tenant is, as the shared database says", 0},
-		{&m.seen, tenantdb.SeenBucket, "Which epoch of a tenant a resolver has seen", tenantdb.SeenLife},
-	} {
-		name := h.Deps.Names.Bucket(b.name)
-		if err := streams.EnsureBucket(ctx, h.Deps.JS, name, b.doc, b.life, h.Replicas); err != nil {
-			return nil, err
-		}
-		kv, err := h.Deps.JS.KeyValue(ctx, name)
-		if err != nil {
-			return nil, fmt.Errorf("cannot open the bucket %s: %w", name, err)
-		}
-		*b.to = kv
+	routes, seen := h.Deps.Names.Bucket(tenantdb.RoutesBucket), h.Deps.Names.Bucket(tenantdb.SeenBucket)
+	err := streams.EnsureBucket(ctx, h.Deps.JS, routes, "Where the data of each tenant is, as the shared database says", 0, h.Replicas)
+	if err != nil {
+		return nil, err
 	}
-	return m, nil
+	if err := streams.EnsureBucket(ctx, h.Deps.JS, seen, "Which epoch of a tenant a resolver has seen", tenantdb.SeenLife, h.Replicas); err != nil {
+		return nil, err
+	}
+	if m.routes, err = h.Deps.JS.KeyValue(ctx, routes); err != nil {
+		return nil, fmt.Errorf("cannot open the bucket %s: %w", routes, err)
+	}
+	if m.told, err = kv.Open(ctx, h.Deps.JS, routes, kv.JSON[tenantdb.Route]()); err != nil {
+		return nil, err
+	}
+	m.seen, err = kv.Open(ctx, h.Deps.JS, seen, kv.JSON[int64]())
+	return m, err
 }
 
 // opens fails when there are credentials that the keys do not open. Whoever has lost the keyset learns it from the server that does not start, not from a
@@ -53,28 +53,18 @@ func newMirror(ctx context.Context, h *server.Host) (*mirror, error) {
 func (m *mirror) opens(ctx context.Context, keys *secret.Keys) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	watch, err := m.routes.WatchAll(ctx, jetstream.IgnoreDeletes())
-	if err != nil {
-		return fmt.Errorf("cannot read the bucket %s: %w", m.routes.Bucket(), err)
-	}
-	defer func() { _ = watch.Stop() }() // it ends with the context
-	for {
-		select {
-		case e := <-watch.Updates():
-			if e == nil {
-				return nil
-			}
-			var r tenantdb.Route
-			if json.Unmarshal(e.Value(), &r) != nil || r.Credentials == "" {
-				continue
-			}
-			if _, err := keys.Unseal(r.Credentials, e.Key(), r.DatabaseName); err != nil {
-				return fmt.Errorf("tenants.keys is another keyset than before, so tenants could not be entered; put the one that was there back: %w", err)
-			}
-		case <-ctx.Done():
-			return fmt.Errorf("cannot read the bucket %s: %w", m.routes.Bucket(), ctx.Err())
+	for e, err := range m.told.List(ctx, "") {
+		switch {
+		case errors.Is(err, kv.ErrCorrupt) || err == nil && e.Value.Credentials == "":
+			continue
+		case err != nil:
+			return fmt.Errorf("cannot read where tenants are: %w", err)
+		}
+		if _, err := keys.Unseal(e.Value.Credentials, e.Key, e.Value.DatabaseName); err != nil {
+			return fmt.Errorf("tenants.keys is another keyset than before, so tenants could not be entered; put the one that was there back: %w", err)
 		}
 	}
+	return nil
 }
 
 // tell stores where a tenant is, and returns when all who resolve it know. It never goes back to an earlier epoch, nor to another
@@ -118,41 +108,35 @@ func (m *mirror) put(ctx context.Context, r database.Route) error {
 func (m *mirror) await(ctx context.Context, enterprise string, epoch int64) error {
 	ctx, cancel := context.WithTimeout(ctx, m.patience)
 	defer cancel()
-	watch, err := m.seen.Watch(ctx, enterprise+".*")
-	if err != nil {
-		return fmt.Errorf("cannot see who knows where tenant %s is: %w", enterprise, err)
-	}
-	defer func() { _ = watch.Stop() }() // it ends with the context
-	behind, all := map[string]time.Time{}, false
-	for {
-		if all && len(behind) == 0 {
-			return nil
+	behind, after := map[string]time.Time{}, uint64(0)
+	for first := true; first || len(behind) > 0; first = false { // first who is behind; then, until the first of them dies, what they say
+		next, stop := context.WithTimeout(ctx, until(behind))
+		var failed error
+		for e, err := range m.seen.Watch(next, enterprise+".*", after) {
+			switch {
+			case err != nil && !errors.Is(err, kv.ErrCorrupt):
+				failed = err
+			case err == nil && !e.Synced && !e.Deleted && e.Value < epoch:
+				behind[e.Key] = time.Now().Add(tenantdb.SeenLife)
+			default:
+				delete(behind, e.Key)
+			}
+			after = max(after, e.Revision)
+			if first && e.Synced || !first && len(behind) == 0 {
+				break
+			}
 		}
-		next := time.NewTimer(until(behind))
-		select {
-		case <-ctx.Done():
-			next.Stop()
+		over := next.Err() != nil
+		stop()
+		switch {
+		case ctx.Err() != nil:
 			return pg.Later(0, "%d resolvers of tenant %s have not acknowledged epoch %d", len(behind), enterprise, epoch)
-		case <-next.C:
-			for key, end := range behind {
-				if !time.Now().Before(end) {
-					delete(behind, key)
-				}
-			}
-		case e := <-watch.Updates():
-			next.Stop()
-			if e == nil {
-				all = true
-				continue
-			}
-			seen, err := strconv.ParseInt(string(e.Value()), 10, 64)
-			if e.Operation() == jetstream.KeyValuePut && err == nil && seen < epoch {
-				behind[e.Key()] = time.Now().Add(tenantdb.SeenLife)
-			} else {
-				delete(behind, e.Key())
-			}
+		case failed != nil && !over:
+			return fmt.Errorf("cannot see who knows where tenant %s is: %w", enterprise, failed)
 		}
+		maps.DeleteFunc(behind, func(_ string, end time.Time) bool { return !time.Now().Before(end) })
 	}
+	return nil
 }
 
 // until is how long the first of some times is away.

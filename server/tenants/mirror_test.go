@@ -2,12 +2,16 @@ package tenants
 
 import (
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/client/tenantdb"
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/providers/database"
 	"github.com/bcc94042/instar/providers/database/cutover"
+	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/streamstest"
 )
@@ -30,4 +34,29 @@ func TestAnEpochLeadsToOneDatabase(t *testing.T) {
 		require.EqualValues(t, 5, behind.Epoch)
 	}
 	require.NoError(t, m.put(t.Context(), route(6, "shared", "active")))
+}
+
+func TestARouteIsToldWhenItsResolversHaveSeenIt(t *testing.T) {
+	t.Parallel()
+	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	require.NoError(t, streams.EnsureBucket(t.Context(), e.JS, "seen", "", tenantdb.SeenLife, 1))
+	seen, err := kv.Open(t.Context(), e.JS, "seen", kv.JSON[int64]())
+	require.NoError(t, err)
+	m := &mirror{seen: seen, patience: time.Minute}
+	require.NoError(t, m.await(t.Context(), "acme", 2), "nobody resolves it")
+	at, err := seen.Put(t.Context(), "acme.one", 1, 0)
+	require.NoError(t, err)
+	_, err = seen.Put(t.Context(), "acme.two", 2, 0)
+	require.NoError(t, err)
+	_, err = seen.Put(t.Context(), "other.one", 1, 0)
+	require.NoError(t, err)
+	require.ErrorContains(t, (&mirror{seen: seen, patience: 100 * time.Millisecond}).await(t.Context(), "acme", 2), "1 resolvers of tenant acme have not acknowledged epoch 2")
+	told := make(chan error, 1)
+	go func() { told <- m.await(t.Context(), "acme", 2) }()
+	_, err = seen.Put(t.Context(), "acme.one", 2, at)
+	require.NoError(t, err)
+	require.NoError(t, <-told)
+	_, err = seen.Put(t.Context(), "acme.dead", 1, 0)
+	require.NoError(t, err)
+	require.NoError(t, m.await(t.Context(), "acme", 2), "who has died is not waited for")
 }

@@ -17,10 +17,11 @@ type Chain struct {
 	Msgs   []*nats.Msg
 	Single bool // one at a time in groups, too: an error is that of Msgs[Done] then
 
-	// Done counts the messages that are known to be stored and Last is the sequence of the last of them. Err is why
-	// the next one is not; ErrConflict means that Last was not the last.
-	Done int
-	Err  error
+	// Done counts the messages that are known to be stored and Last is the sequence of the last of them; Duplicate says that the stream had that one before, and maybe has it no
+	// longer. Err is why the next one is not; ErrConflict means that Last was not the last.
+	Done      int
+	Duplicate bool
+	Err       error
 }
 
 // AppendChains writes chains that do not depend on one another: pipelined, first all first messages, then all second
@@ -71,7 +72,7 @@ func (a *Appender) appendChains(ctx context.Context, stream string, chains []*Ch
 			if c.Err != nil {
 				continue
 			}
-			c.Last = results[i].Seq
+			c.Last, c.Duplicate = results[i].Seq, results[i].Duplicate
 			c.Done++
 			if a.group && !c.Single {
 				c.Done = len(c.Msgs)

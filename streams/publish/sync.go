@@ -25,25 +25,29 @@ func unsynced(err error) error {
 // Syncs reports whether writes are answered when a sync after the ack of the stream has ended.
 func (a *Appender) Syncs() bool { return a.sync != nil }
 
-// Sync returns when everything is on disk that the stream had acknowledged before, also to others. Else, and after ten seconds, the error is [ErrUnanswered].
-// Where an ack says it already, it does nothing.
-func (a *Appender) Sync(ctx context.Context, stream string) error {
+// Sync returns when everything is on disk that the streams had acknowledged before, also to others. They are synced side by side. Else, and after ten seconds, the error is
+// [ErrUnanswered]. Where an ack says it already, it does nothing.
+func (a *Appender) Sync(ctx context.Context, all ...string) error {
 	if a.sync == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, syncWithin)
 	defer cancel()
-	done := make(chan error, 1)
-	a.sync(stream, func(err error) { done <- err })
-	select {
-	case err := <-done:
-		if err != nil {
-			return unsynced(err)
-		}
-		return nil
-	case <-ctx.Done():
-		return unsynced(ctx.Err())
+	done := make(chan error, len(all))
+	for _, stream := range all {
+		a.sync(stream, func(err error) { done <- err })
 	}
+	for range all {
+		select {
+		case err := <-done:
+			if err != nil {
+				return unsynced(err)
+			}
+		case <-ctx.Done():
+			return unsynced(ctx.Err())
+		}
+	}
+	return nil
 }
 
 // ServeSync answers who asks with [SyncClient.Sync]: with nothing when what the stream had acknowledged before is on disk, or with why that is not known.

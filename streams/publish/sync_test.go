@@ -70,6 +70,22 @@ func TestAWriteIsAnsweredWhenItIsSynced(t *testing.T) {
 	require.Empty(t, answers)
 }
 
+func TestStreamsAreSyncedSideBySide(t *testing.T) {
+	t.Parallel()
+	g := setup(t, embedded.OS)
+	disk := make(syncing, 1)
+	a := g.appender(AppenderOptions{Sync: disk.sync})
+	for _, why := range []error{nil, errors.New("the disk is broken")} {
+		got := make(chan error, 1)
+		go func() { got <- a.Sync(g.Ctx, "EVENTS", "COMMANDS") }()
+		first, second := <-disk, <-disk
+		second(nil)
+		require.Empty(t, got, "one of them is not synced yet")
+		first(why)
+		require.ErrorIs(t, <-got, why)
+	}
+}
+
 func TestWhoWritesByItselfAsksForASync(t *testing.T) {
 	t.Parallel()
 	g := setup(t, embedded.OS)

@@ -152,6 +152,8 @@ func (f *Feed) settle(ctx context.Context, sequence uint64) error {
 		return nil
 	}
 	if f.settled++; f.settled < times {
+		ctx, cancel := context.WithTimeout(ctx, silence)
+		defer cancel()
 		last, err := streams.Last(ctx, f.js.Conn(), f.stream, f.filter)
 		if err != nil {
 			return fmt.Errorf("kv: cannot look at the end of stream %s: %w", f.stream, err)
@@ -189,6 +191,11 @@ func (f *Feed) Next(ctx context.Context, batch []Update) (_ []Update, err error)
 		return batch, errMoved
 	default:
 	}
+	if f.Pending == 0 && !f.CaughtUp && f.delivered > 0 { // the reader has what came before
+		if err := f.settle(ctx, f.Revision); err != nil || f.CaughtUp {
+			return batch, err
+		}
+	}
 	select {
 	case <-ctx.Done():
 		return batch, ctx.Err()
@@ -199,7 +206,7 @@ func (f *Feed) Next(ctx context.Context, batch []Update) (_ []Update, err error)
 	case m := <-f.msgs:
 		defer func() { f.seen.note(batch) }()
 		for {
-			if batch, err = f.take(ctx, batch, m); err != nil || len(batch) >= batchSize {
+			if batch, err = f.take(batch, m); err != nil || len(batch) >= batchSize {
 				return batch, err
 			}
 			select {
@@ -211,7 +218,7 @@ func (f *Feed) Next(ctx context.Context, batch []Update) (_ []Update, err error)
 	}
 }
 
-func (f *Feed) take(ctx context.Context, batch []Update, m *nats.Msg) (_ []Update, err error) {
+func (f *Feed) take(batch []Update, m *nats.Msg) ([]Update, error) {
 	if len(m.Data) == 0 && len(m.Header["Status"]) > 0 {
 		return batch, f.control(m)
 	}
@@ -220,10 +227,7 @@ func (f *Feed) take(ctx context.Context, batch []Update, m *nats.Msg) (_ []Updat
 		return batch, errGap
 	}
 	f.delivered, f.Revision, f.Pending = dseq, sseq, pending
-	if pending == 0 {
-		err = f.settle(ctx, sseq)
-	}
-	return append(batch, Update{Key: m.Subject[f.skip:], Value: m.Data, Revision: sseq, At: at, Deleted: IsMarker(m.Header)}), err
+	return append(batch, Update{Key: m.Subject[f.skip:], Value: m.Data, Revision: sseq, At: at, Deleted: IsMarker(m.Header)}), nil
 }
 
 // control takes a message of the server itself: a request for flow control, a heartbeat, or the end.
