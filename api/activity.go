@@ -34,6 +34,46 @@ func (s *Server) activityRoute(r *rest.Router) *rest.Route {
 	}}
 }
 
+// Stays is how long entities of a machine are in its states, as the index of this node has seen it since it was started.
+type Stays struct {
+	Machine string `json:"machine"`
+	States  []Stay `json:"states" nullable:"false" doc:"States that an entity has left; in the order of the table"`
+}
+
+// Stay is that of one state.
+type Stay struct {
+	State string  `json:"state"`
+	Count int     `json:"count" doc:"Of so many stays, at most the newest 500"`
+	P50   float64 `json:"p50Seconds" doc:"Half of them took up to so long"`
+	P95   float64 `json:"p95Seconds" doc:"95 % of them took up to so long"`
+}
+
+func (s *Server) staysRoute(r *rest.Router) *rest.Route {
+	return &rest.Route{Role: auth.Read, Serve: s.stays, Op: huma.Operation{
+		OperationID: "machine-stays", Method: http.MethodGet, Path: "/v1/machines/{machine}/stays", Tags: []string{"machines"}, Summary: "Read how long entities stay in the states of one machine",
+		Description: "Of the whole cluster, as this node sees it. What was over before its start is not in it, nor is what is not over yet.", Errors: []int{403, 404},
+		Parameters: []*huma.Param{machineParam()}, Responses: map[string]*huma.Response{"200": {Description: "How long", Content: r.BodyOf(reflect.TypeFor[Stays]())}},
+	}}
+}
+
+func (s *Server) stays(q *rest.Request) error {
+	m, err := s.machine(q)
+	if err != nil {
+		return err
+	}
+	if p := q.Who.OfAll("these numbers"); p != nil {
+		return p
+	}
+	out := Stays{Machine: m.Name, States: []Stay{}}
+	all := s.store.Index(m.Name).Stays()
+	for _, st := range m.States {
+		if of, left := all[st.Name]; left {
+			out.States = append(out.States, Stay{State: st.Name, Count: of.Count, P50: of.P50.Seconds(), P95: of.P95.Seconds()})
+		}
+	}
+	return q.JSON(http.StatusOK, out)
+}
+
 func (s *Server) activity(q *rest.Request) error {
 	if p := q.Who.OfAll("these numbers"); p != nil {
 		return p

@@ -20,7 +20,7 @@ var foreign = map[string]int{
 	"GET /v1/dead-letters": 200, "GET /v1/dead-letters/{seq}": 404, "POST /v1/dead-letters/{seq}/redrive": 404, "POST /v1/dead-letters/redrive": 200,
 	"GET /v1/outbox": 200, "POST /v1/outbox/{source}/redrive": 404, "POST /v1/outbox/{source}/discard": 404,
 	"GET /v1/nodes": 403, "POST /v1/nodes/{name}/cordon": 403, "POST /v1/nodes/{name}/uncordon": 403, "POST /v1/nodes/{name}/drain": 403,
-	"GET /v1/backup": 403, "GET /v1/machines": 200, "GET /v1/machines/{machine}": 200, "GET /v1/machines/{machine}/diagram": 200, "GET /v1/machines/{machine}/commands/{command}": 200, "GET /v1/activity": 403, "GET /metrics": 403,
+	"GET /v1/backup": 403, "GET /v1/machines": 200, "GET /v1/machines/{machine}": 200, "GET /v1/machines/{machine}/diagram": 200, "GET /v1/machines/{machine}/commands/{command}": 200, "GET /v1/activity": 403, "GET /v1/machines/{machine}/stays": 403, "GET /metrics": 403,
 }
 
 // Every operation of the document is asked by a token of one namespace for what is in another one: it gets 404, whether that is

@@ -44,7 +44,7 @@ func (s *Server) graphRoutes(r *rest.Router) []*rest.Route {
 			OperationID: "get-machine", Method: http.MethodGet, Path: "/v1/machines/{machine}", Tags: tags, Summary: "Read the table of one machine", Errors: []int{404},
 			Parameters: []*huma.Param{machineParam()}, Responses: map[string]*huma.Response{"200": {Description: "The machine", Content: graph}},
 		}},
-		s.activityRoute(r),
+		s.activityRoute(r), s.staysRoute(r),
 		{Role: auth.Read, Serve: s.commandForm, Op: huma.Operation{
 			OperationID: "get-machine-command", Method: http.MethodGet, Path: "/v1/machines/{machine}/commands/{command}", Tags: tags, Summary: "Read how one command is sent", Errors: []int{404},
 			Parameters: []*huma.Param{machineParam(), {Name: "command", In: "path", Required: true, Example: "update", Schema: rest.Text(63)}}, Responses: map[string]*huma.Response{"200": {Description: "The command", Content: r.BodyOf(reflect.TypeFor[CommandForm]())}},

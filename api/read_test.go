@@ -205,6 +205,20 @@ func TestList(t *testing.T) {
 	})
 }
 
+func TestStays(t *testing.T) {
+	b := setup(t)
+	b.ready("a")
+	require.Eventually(t, func() bool { // the index follows
+		states := b.get("/v1/machines/gadget/stays").json(t)["states"].([]any)
+		if len(states) == 0 {
+			return false
+		}
+		first := states[0].(map[string]any)
+		return first["state"] == "CREATING" && first["count"] == 1.0 && first["p95Seconds"].(float64) >= first["p50Seconds"].(float64)
+	}, time.Minute, 10*time.Millisecond)
+	b.get("/v1/machines/nothing/stays").problem(t, 404, machines.CodeNotFound)
+}
+
 func TestEvents(t *testing.T) {
 	b := setup(t)
 	b.ready("a")

@@ -58,6 +58,7 @@ type Index struct {
 	subs    registry
 	waiters []waiter
 	recent  activity // of what was served
+	stays   stays    // the same
 
 	rev, known, pending, applied   atomic.Uint64
 	builds, breaks, lost, problems atomic.Uint64
@@ -74,7 +75,7 @@ func New(js jetstream.JetStream, bucket string, describe func(key string, value 
 	if opts.ResumeWithin == 0 {
 		opts.ResumeWithin = 10 * time.Minute
 	}
-	ix := &Index{js: js, bucket: bucket, describe: describe, opts: opts, ready: make(chan struct{}), subs: newRegistry()}
+	ix := &Index{js: js, bucket: bucket, describe: describe, opts: opts, ready: make(chan struct{}), subs: newRegistry(), stays: stays{}}
 	ix.table = ix.newTable()
 	ix.table.seal()
 	return ix
@@ -196,11 +197,15 @@ func (ix *Index) take(t *table, ops []op, f *feed.Feed) {
 	t.forget(horizon)
 	now := time.Now()
 	for i := range ops {
+		entry := t.since(ops[i].Key)
 		r, before, was := t.apply(&ops[i])
 		if r != nil && ops[i].problem == "" {
 			entered := ""
 			if r.state != before {
 				entered = r.state.name
+				if before != nil && r.version == was+1 && entry != 0 && r.since != 0 {
+					ix.stays.add(before.name, r.since-entry)
+				}
 			}
 			ix.recent.add(now, was, r.version, entered)
 		}

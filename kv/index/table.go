@@ -91,6 +91,14 @@ func (t *table) key(k string) string {
 	return one
 }
 
+// since is when a key came into its state, or 0.
+func (t *table) since(key string) int64 {
+	if r := t.rows[key]; r != nil {
+		return r.since
+	}
+	return 0
+}
+
 // apply takes one update, whose key it keeps. It returns the row, or nil if the key is gone, and the state and the version that the row had before.
 func (t *table) apply(o *op) (r *row, before *state, was uint64) {
 	r = t.rows[o.Key]

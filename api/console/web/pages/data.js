@@ -24,7 +24,7 @@ export function Data({ e, versions }) {
     <div class="toolbar"><label class="order">Compare with <select class="input" value=${than} onChange=${(x) => setThan(x.target.value)}><option value="">nothing</option>
       ${versions.filter((v) => v.revision !== e.revision).reverse().map((v) => html`<option value=${String(v.revision)}>version ${v.version}, ${v.state}</option>`)}</select></label>
       ${versions.length < 2 && html`<span class="faint small">Versions that are seen from now on can be compared. Older changes are in the timeline.</span>`}</div>
-    ${diff && (diff.length ? html`<div class="table-frame"><table class="table diff"><caption class="hidden-text">What changed</caption><thead><tr><th scope="col">Field</th><th scope="col">Version ${base.version}</th><th scope="col">Now</th></tr></thead>
+    ${diff && (diff.length ? html`<div class="table-frame" tabindex="0" role="region" aria-label="What changed"><table class="table diff"><caption class="hidden-text">What changed</caption><thead><tr><th scope="col">Field</th><th scope="col">Version ${base.version}</th><th scope="col">Now</th></tr></thead>
       <tbody>${diff.map((d) => html`<tr key=${d.path}><th scope="row" class="mono small">${d.path}</th><td class="diff-from wrap">${show(d.from)}</td><td class="diff-to wrap">${show(d.to)}</td></tr>`)}</tbody></table></div>` : html`<p class="faint">The data is the same.</p>`)}
     ${e.data === undefined ? html`<p class="faint pad">It has no data.</p>` : html`<${Json} value=${e.data} label="Data" />`}
   </div>`;

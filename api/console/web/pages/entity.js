@@ -90,7 +90,7 @@ function Actions({ m, e, etag }) {
 
 function Conditions({ conditions }) {
   if (!conditions.length) return html`<p class="faint pad">It has no conditions.</p>`;
-  return html`<div class="table-frame"><table class="table"><thead><tr><th scope="col">Condition</th><th scope="col">Status</th><th scope="col">Reason</th><th scope="col">Since</th></tr></thead>
+  return html`<div class="table-frame" tabindex="0" role="region" aria-label="Conditions"><table class="table"><thead><tr><th scope="col">Condition</th><th scope="col">Status</th><th scope="col">Reason</th><th scope="col">Since</th></tr></thead>
     <tbody>${conditions.map((c) => html`<tr key=${c.type}><th scope="row">${c.type}</th><td><span class=${'state state-' + (c.status === 'True' ? 'steady' : c.status === 'False' ? 'failed' : 'ended')}><${Icon} name=${c.status === 'True' ? 'check' : c.status === 'False' ? 'alert' : 'help'} />${c.status}</span></td>
       <td class="wrap">${c.reason}${c.message && html`<br /><span class="faint small">${c.message}</span>`}</td><td><${Time} at=${c.lastTransitionTime} /></td></tr>`)}</tbody></table></div>`;
 }

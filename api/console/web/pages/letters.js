@@ -77,7 +77,7 @@ export default function Letters() {
     ${!it.data ? !it.error && html`<${Loading} />` : !all.length ? html`<div class="card"><${Empty} icon="letter" title="No dead letters"><p>Everything that was sent could be handled.</p></${Empty}></div>` : html`
       ${it.data.more && html`<p class="faint small">These are the oldest ${count(it.data.items.length)}; newer ones are shown when these are gone.</p>`}
       ${all.map((g) => html`<${Group} key=${g.id} g=${g} redrive=${redrive} redriveAll=${redriveAll} open=${all.length === 1} />`)}
-      <div class="stack"><p class="faint small">The same on the command line:</p><${Command} text="instar dead ls" /></div>`}`;
+      <div class="stack"><p class="faint small">The same on the command line:</p><${Command} text="instar dlq ls" /></div>`}`;
 }
 
 function Group({ g, redrive, redriveAll, open }) {
