@@ -88,10 +88,14 @@ vendor-web: ## take the JavaScript libraries of the console from npm anew, as ap
 	  tar -xzf $$d/$$tgz -C $$d package/$$from && sed -e '/^\/\/# sourceMappingURL/d' -e 's/from"preact"/from".\/preact.js"/' $$d/package/$$from > $(VENDOR)/$$file && echo "$$file: $$name $$version" || exit 1; \
 	done; s=$$?; rm -rf $$d; exit $$s
 
+internal/uitest/node_modules: internal/uitest/package.json
+	cd internal/uitest && npm install --no-audit --no-fund --no-package-lock --ignore-scripts && touch node_modules
+
 test-ui: build ## the web console in Debian's Chromium: pages wide and narrow, light and dark, with axe, live, after a kill; npm installs what drives it
 	@command -v npm >/dev/null || { echo "npm is not here; it installs what drives the browser"; exit 1; }
 	@[ -x "$${CHROMIUM:-/usr/bin/chromium}" ] || { as=; [ "$$(id -u)" = 0 ] || as=sudo; $$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends chromium fonts-dejavu-core; }
-	cd internal/uitest && npm install --no-audit --no-fund --no-package-lock --ignore-scripts && node --test --test-concurrency=1 ui.test.mjs systems.test.mjs
+	@$(MAKE) --no-print-directory internal/uitest/node_modules
+	cd internal/uitest && node --test --test-concurrency=1 ui.test.mjs systems.test.mjs
 
 cross: ## build for macOS, and the libraries also for Windows; the first time compiles all libraries for each
 	@for at in darwin/arm64 darwin/amd64; do echo "instar for $$at"; GOOS=$${at%/*} GOARCH=$${at#*/} $(GO) build -o /dev/null ./cmd/instar || exit 1; done

@@ -118,32 +118,31 @@ export function stage(furnish) {
 export const loaded = (page, path) => until(`${path} has loaded`, async () => (await page.locator('[aria-busy=true]').count()) === 0);
 
 /**
- * hold tests that pages, {name: path}, are as they should be at the width of a desktop and of a phone, light and dark, and takes pictures of them. furnish(context, name)
- * comes before a page is opened, ready(page) when it has loaded, look(page, name) at last.
+ * hold tests that each of pages, {name: path}, is as it should be at the width of a desktop and of a phone, light and dark, and takes pictures of it. A page is loaded once, and looked at four times.
+ * furnish(context, name) comes before a page is opened, ready(page) when it has loaded, look(page, name) at last.
  */
 export function hold(what, pages, { furnish = async () => {}, ready = async () => {}, look = async () => {} } = {}) {
-  for (const [width, viewport] of Object.entries({ desktop, phone })) {
-    for (const colorScheme of ['light', 'dark']) {
-      test(`${what} holds at the width of a ${width}, ${colorScheme}`, async () => {
-        mkdirSync(shots, { recursive: true });
-        const context = await browser.newContext({ viewport, colorScheme });
-        for (const [name, path] of Object.entries(pages)) {
-          await furnish(context, name);
-          const page = await openPage(context, server, path);
-          await loaded(page, path);
-          await ready(page);
-          await page.waitForTimeout(250); // what fades in has its colours then
+  for (const [name, path] of Object.entries(pages)) {
+    test(`${what}, ${name}, holds wide and narrow, light and dark`, async () => {
+      mkdirSync(shots, { recursive: true });
+      const context = await browser.newContext({ viewport: desktop, reducedMotion: 'reduce' }); // what fades in has its colours at once
+      await furnish(context, name);
+      const page = await openPage(context, server, path);
+      await loaded(page, path);
+      await ready(page);
+      for (const [width, viewport] of Object.entries({ desktop, phone })) {
+        await page.setViewportSize(viewport);
+        for (const colorScheme of ['light', 'dark']) {
+          await page.emulateMedia({ colorScheme });
           await page.screenshot({ path: `${shots}/${name}-${width}-${colorScheme}.png` });
-          assert.deepEqual(await violations(page), [], name);
-          const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-          assert.ok(wide <= 0, `${name} is ${wide} px wider than the ${width}`);
-          await look(page, name);
-          assert.deepEqual(page.wrong, [], name);
-          await page.close();
-          await context.unrouteAll({ behavior: 'ignoreErrors' });
+          assert.deepEqual(await violations(page), [], `${width}, ${colorScheme}`);
         }
-        await context.close();
-      });
-    }
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        assert.ok(wide <= 0, `it is ${wide} px wider than the ${width}`);
+      }
+      await look(page, name);
+      assert.deepEqual(page.wrong, []);
+      await context.close();
+    });
   }
 }

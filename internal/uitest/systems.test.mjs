@@ -20,7 +20,7 @@ const pages = {
 };
 const given = { parked: outbox(hostile), tenants: tenants(hostile), copying: tenants(hostile), stuck: tenants(hostile), held: tenants(hostile) }; // answers for what needs databases
 
-hold('every page of a system', pages, {
+hold('a page of a system', pages, {
   furnish: async (context, name) => { if (given[name]) await answers(context, given[name]); },
   ready: async (page) => {
     await page.evaluate(() => document.querySelectorAll('.letter-group > button[aria-expanded=false]').forEach((b) => b.click()));
