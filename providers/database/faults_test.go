@@ -64,9 +64,10 @@ func (f *faulty) moved(tenant, name string, shared map[string][]string) {
 	f.t.Helper()
 	require.Equal(f.t, machine.Ready, f.e.State, "%v", f.e.LastError)
 	own := pg.Address{DSN: f.target.DSN, Database: name}
-	for table, rows := range f.rows("") {
-		require.Equal(f.t, shared[table], rows, table)
-		require.Equal(f.t, databasetest.Rows(f.t, f.source, table, tenant), databasetest.Rows(f.t, own, table, ""), table)
+	require.Equal(f.t, shared, f.rows(""))
+	there := databasetest.Of(f.t, own, "")
+	for table, rows := range f.rows(tenant) {
+		require.Equal(f.t, rows, there[table], table)
 	}
 	require.Equal(f.t, "dedicated_db "+name+" 1", f.routing(tenant))
 	require.Equal(f.t, "created "+name, databasetest.Ask(f.t, f.target, `select string_agg(state || ' ' || stored_as, ',') from instar.tenant_database where name = $1`, name))
@@ -99,13 +100,7 @@ func (f *faulty) routing(tenant string) string {
 
 func (f *faulty) rows(tenant string) map[string][]string {
 	f.t.Helper()
-	all := map[string][]string{}
-	for _, table := range databasetest.Tables {
-		if table != "events" {
-			all[table] = databasetest.Rows(f.t, f.source, table, tenant)
-		}
-	}
-	return all
+	return databasetest.Of(f.t, f.source, tenant)
 }
 
 // loses is a network that fails at statements which change something for good, with more between two failures each time, so that every step is hit in many places and ends at last. By turns

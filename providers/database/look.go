@@ -28,7 +28,11 @@ func (p *Provider) Look(ctx context.Context, e *machines.Entity) (machines.Findi
 	if next := d.LastProgressAt.Add(lookEvery); time.Now().Before(next) {
 		return machines.Finding{Until: next}, nil
 	}
-	at, _, err := mover.Look(ctx, p.Server.Address(d.Database.Name, ""), sessionOf(e.Machine, e.Key()))
+	kept := &pg.Kept{}
+	defer kept.Close()
+	target := p.Server.Address(d.Database.Name, "instar look")
+	target.Kept = kept
+	at, _, err := mover.Look(ctx, target, sessionOf(e.Machine, e.Key()))
 	if pg.NotSetUp(err) { // the copy has not begun
 		return machines.Finding{Until: time.Now().Add(time.Second)}, nil
 	}
@@ -37,7 +41,7 @@ func (p *Provider) Look(ctx context.Context, e *machines.Entity) (machines.Findi
 	}
 	seen := machine.Progress{Table: at.Table, Rows: at.Rows, Total: at.Total, Bytes: at.Bytes, Rate: at.Rate, ETA: at.ETA.Seconds()}
 	if d.Request.Mode == machine.ModeOnline {
-		return p.replicated(ctx, e, d, seen)
+		return p.replicated(ctx, e, target, seen)
 	}
 	if d.Progress != nil && seen.Rows == d.Progress.Rows && seen.Bytes == d.Progress.Bytes || d.Progress == nil && seen.Rows == 0 {
 		return machines.Finding{Until: time.Now().Add(time.Second)}, nil
@@ -47,9 +51,9 @@ func (p *Provider) Look(ctx context.Context, e *machines.Entity) (machines.Findi
 
 // replicated is the same in mode online, where Postgres copies most of the rows: it is news that a table is whole, that more rows of one were read, and that the target has come
 // nearer. What this server has told is in memory; one that begins tells again.
-func (p *Provider) replicated(ctx context.Context, e *machines.Entity, d *machine.Data, seen machine.Progress) (machines.Finding, error) {
-	session := sessionOf(e.Machine, e.Key())
-	link := &online.Link{Source: p.Source, Target: p.Server.Address(d.Database.Name, ""), Session: session}
+func (p *Provider) replicated(ctx context.Context, e *machines.Entity, target pg.Address, seen machine.Progress) (machines.Finding, error) {
+	d, session := e.Data.(*machine.Data), sessionOf(e.Machine, e.Key())
+	link := &online.Link{Source: p.Source, Target: target, Session: session}
 	now, err := link.Status(ctx)
 	if err != nil || now.Tables == 0 { // the slot or the subscription is not there yet
 		return machines.Finding{Until: time.Now().Add(time.Second)}, nil
@@ -79,7 +83,11 @@ func (p *Provider) Sweep(ctx context.Context) ([]string, error) {
 
 // unlink removes the replication of sessions whose routing leads to their databases on this server.
 func (p *Provider) unlink(ctx context.Context) error {
-	conn, err := pg.Connect(ctx, p.Source)
+	kept := &pg.Kept{}
+	defer kept.Close()
+	source := p.Source
+	source.Name, source.Kept = "instar sweep", kept
+	conn, err := pg.Connect(ctx, source)
 	if err != nil {
 		return fmt.Errorf("source: %w", err)
 	}
@@ -92,7 +100,7 @@ func (p *Provider) unlink(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	strays := online.Strays(ctx, p.Source, sessions)
+	strays := online.Strays(ctx, source, sessions)
 	rows, err := conn.Query(ctx, `select a.session, r.database_name from instar.attempt a join public.tenant_runtime r using (enterprise_id) where r.database_id = $1 || '/' || r.database_name`, p.Server.Name)
 	if err == nil {
 		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[own])
@@ -102,7 +110,7 @@ func (p *Provider) unlink(ctx context.Context) error {
 	}
 	errs := []error{err, strays}
 	for _, o := range list {
-		link := &online.Link{Source: p.Source, Target: p.Server.Address(o.Database, ""), Session: o.Session}
+		link := &online.Link{Source: source, Target: p.Server.Address(o.Database, ""), Session: o.Session}
 		left, err := link.Left(ctx)
 		if err == nil && left {
 			err = link.Remove(ctx)

@@ -55,9 +55,12 @@ type Route struct {
 	Credentials string
 }
 
-// job is one task with what it needs.
+// job is one task with what it needs. Source and Server are those of the provider, with connections that are kept until it is done.
 type job struct {
 	*Provider
+	Source pg.Address
+	Server *admin.Server
+
 	task   *machines.Task
 	body   machine.Task
 	name   string // of the database and its role
@@ -103,7 +106,9 @@ func (p *Provider) perform(ctx context.Context, t *machines.Task) (any, error) {
 	if err := json.Unmarshal(t.Data, &j.body); err != nil {
 		return nil, pg.Refuse("cannot read the task %s: %v", t.Attempt, err)
 	}
-	if err := j.open(ctx); err != nil {
+	kept := &pg.Kept{}
+	defer kept.Close()
+	if err := j.open(ctx, kept); err != nil {
 		return nil, err
 	}
 	switch t.Effect {
@@ -138,17 +143,20 @@ func sessionOf(kind, key string) string {
 }
 
 // open reads the catalogue and makes the parts of one task.
-func (j *job) open(ctx context.Context) (err error) {
+func (j *job) open(ctx context.Context, kept *pg.Kept) (err error) {
 	enterprise, session := j.body.Request.EnterpriseID, sessionOf(j.task.Machine, j.task.Key())
 	if j.name, err = pg.DatabaseName(enterprise); err != nil {
 		return err
 	}
+	server, name := *j.Provider.Server, fmt.Sprintf("instar %d %s", j.task.Fence, session)
+	server.Kept = kept
+	j.Server, j.Source = &server, pg.Address{DSN: j.Provider.Source.DSN, Database: j.Provider.Source.Database, Name: name, Kept: kept}
 	j.spec = admin.Spec{Name: j.name, Session: session, Fence: j.task.Fence}
 	j.source = &cutover.Source{Address: j.Source, Enterprise: enterprise, Session: session, Attempt: j.task.Fence}
 	if j.report, err = j.inspect(ctx); err != nil {
 		return err
 	}
-	target := j.Server.Address(j.name, "")
+	target := j.Server.Address(j.name, name)
 	j.mover = &mover.Mover{
 		Source: j.Source, Target: target, Session: session, Fence: j.task.Fence, Enterprise: enterprise, Tables: j.report.Tables,
 		RangeRows: j.RangeRows, Parallel: j.Parallel, Rate: j.Rate,

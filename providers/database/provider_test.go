@@ -228,3 +228,18 @@ func TestATableIsTruncatedWhileItIsMoved(t *testing.T) {
 	require.Len(t, rows, 1)
 	require.Equal(t, rows, databasetest.Rows(t, s.p.Server.Address("tenant_cut", ""), "settings", ""))
 }
+
+// To start a connection costs a server more than most of what is asked through it, so a task keeps those that it has.
+func TestATaskKeepsItsConnections(t *testing.T) {
+	s := setup(t, "thrifty")
+	s.once = true
+	started := func() (n int) {
+		_, err := fmt.Sscan(databasetest.Ask(t, s.p.Source, `select sum(sessions)::text from pg_stat_database where datname in (current_database(), 'tenant_thrifty')`), &n)
+		require.NoError(t, err)
+		return n
+	}
+	before := started()
+	s.command("request", `{"enterpriseId":"thrifty","mode":"online"}`)
+	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
+	require.Less(t, started()-before, 30)
+}

@@ -204,3 +204,29 @@ func TestATemplateIsWholeOrAbsent(t *testing.T) {
 	require.Len(t, applied, 2)
 	require.Equal(t, "00001_tables.sql", applied[0].Name)
 }
+
+// Servers restart, and others end connections that rest: what is kept is not relied on.
+func TestAConnectionThatHasEndedIsNotKept(t *testing.T) {
+	t.Parallel()
+	s, kept := server(t), &pg.Kept{}
+	defer kept.Close()
+	a := pg.Address{DSN: s.DSN, Name: "instar resting", Kept: kept}
+	pid := func() (n int) {
+		conn, err := pg.Connect(t.Context(), a)
+		require.NoError(t, err)
+		defer pg.Close(conn)
+		require.NoError(t, conn.QueryRow(t.Context(), `select pg_backend_pid()`).Scan(&n))
+		return n
+	}
+	first := pid()
+	require.Equal(t, first, pid())
+	databasetest.Exec(t, pg.Address{DSN: s.DSN}, `select pg_terminate_backend($1, 60000)`, first)
+	require.NotEqual(t, first, pid())
+	conn, err := pg.Connect(t.Context(), a)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), `begin`)
+	require.NoError(t, err)
+	second := conn.PgConn().PID()
+	pg.Close(conn)
+	require.NotEqual(t, int(second), pid(), "one in a transaction")
+}

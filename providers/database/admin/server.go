@@ -17,11 +17,13 @@ type Server struct {
 	Region string
 	DSN    string // of a role that may create databases and roles, to the maintenance database
 	Host   string // host:port that applications are told; that of the DSN when empty
+
+	Kept *pg.Kept // where connections stay between two calls; each is a new one when nil
 }
 
 // Address is where a database of the server is.
 func (s *Server) Address(database, name string) pg.Address {
-	return pg.Address{DSN: s.DSN, Database: database, Name: name}
+	return pg.Address{DSN: s.DSN, Database: database, Name: name, Kept: s.Kept}
 }
 
 // Public is what applications are told of where the server is.
@@ -119,7 +121,7 @@ func (s *Server) Sealed(ctx context.Context) (byName map[string]string, err erro
 
 // with opens the maintenance database.
 func (s *Server) with(ctx context.Context, do func(*pgx.Conn) error) error {
-	conn, err := pg.Connect(ctx, pg.Address{DSN: s.DSN, Name: "instar admin"})
+	conn, err := pg.Connect(ctx, pg.Address{DSN: s.DSN, Name: "instar admin", Kept: s.Kept})
 	if err != nil {
 		return fmt.Errorf("server %s: %w", s.Name, err)
 	}

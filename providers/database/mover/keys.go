@@ -246,10 +246,9 @@ func (m *Mover) Again(ctx context.Context, of []*Keys) error {
 // Back copies rows from the target into the source, in one transaction of the source, which begins with take: parents come before their
 // children, and go after them. No trigger of the source fires but those that always do. A key that another tenant has taken is refused.
 func (m *Mover) Back(ctx context.Context, of []*Keys, take func(pgx.Tx) error) error {
-	return m.both(ctx, func(source, target *pgx.Conn) error {
-		if _, err := source.Exec(ctx, `set session_replication_role = replica`); err != nil {
-			return fmt.Errorf("source: the role needs GRANT SET ON PARAMETER session_replication_role to copy rows back: %w", err)
-		}
+	replica := *m
+	replica.Source.Replica = true
+	return replica.both(ctx, func(source, target *pgx.Conn) error {
 		err := pgx.BeginFunc(ctx, source, func(tx pgx.Tx) error {
 			if err := take(tx); err != nil {
 				return err

@@ -110,13 +110,11 @@ func (m *Mover) source(ctx context.Context) (*pgx.Conn, error) {
 
 // target opens a connection in which no trigger and no foreign key fires.
 func (m *Mover) target(ctx context.Context) (*pgx.Conn, error) {
-	conn, err := pg.Connect(ctx, named(m.Target, m.name()))
+	a := named(m.Target, m.name())
+	a.Replica = true
+	conn, err := pg.Connect(ctx, a)
 	if err != nil {
 		return nil, fmt.Errorf("target: %w", err)
-	}
-	if _, err := conn.Exec(ctx, `set session_replication_role = replica`); err != nil {
-		pg.Close(conn)
-		return nil, fmt.Errorf("target: the role needs GRANT SET ON PARAMETER session_replication_role: %w", err)
 	}
 	return conn, nil
 }

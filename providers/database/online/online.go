@@ -57,7 +57,9 @@ func (l *Link) replicated() []*catalog.Table {
 }
 
 func (l *Link) on(ctx context.Context, a pg.Address, do func(*pgx.Conn) error) error {
-	a.Name = "instar online " + l.Session
+	if a.Name == "" {
+		a.Name = "instar online " + l.Session
+	}
 	conn, err := pg.Connect(ctx, a)
 	if err != nil {
 		return err

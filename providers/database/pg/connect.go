@@ -25,10 +25,26 @@ type Address struct {
 	DSN      string
 	Database string // instead of the one in the DSN, when set
 	Name     string // application_name: who it is for
+	Replica  bool   // no trigger and no foreign key fires, but those that always do
+	Kept     *Kept  // where its connections stay between two uses; each is a new one when nil
 }
 
-// Connect opens a connection.
+// Connect opens a connection, or takes one that is kept. What is set in it for longer than a transaction is found by the next who takes it.
 func Connect(ctx context.Context, a Address) (*pgx.Conn, error) {
+	if a.Kept == nil {
+		return dial(ctx, a)
+	}
+	if conn := a.Kept.take(ctx, a); conn != nil {
+		return conn, nil
+	}
+	conn, err := dial(ctx, a)
+	if err == nil {
+		conn.PgConn().CustomData()[origin] = a
+	}
+	return conn, err
+}
+
+func dial(ctx context.Context, a Address) (*pgx.Conn, error) {
 	config, err := Parse(a)
 	if err != nil {
 		return nil, err
@@ -36,6 +52,13 @@ func Connect(ctx context.Context, a Address) (*pgx.Conn, error) {
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("cannot connect to database %s: %w", config.Database, err)
+	}
+	if !a.Replica {
+		return conn, nil
+	}
+	if _, err := conn.Exec(ctx, `set session_replication_role = replica`); err != nil {
+		end(conn)
+		return nil, fmt.Errorf("the role needs GRANT SET ON PARAMETER session_replication_role: %w", err)
 	}
 	return conn, nil
 }
@@ -70,11 +93,18 @@ func Host(a Address) (string, error) {
 	return net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port))), nil
 }
 
-// Close ends a connection without waiting long: its context may be over already.
+// Close gives a connection back to where it is kept, or ends it, without waiting long: its context may be over already.
 func Close(conn *pgx.Conn) {
 	if conn == nil {
 		return
 	}
+	if a, kept := conn.PgConn().CustomData()[origin].(Address); kept && a.Kept.give(a, conn) {
+		return
+	}
+	end(conn)
+}
+
+func end(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	_ = conn.Close(ctx) // the server notices the end by itself

@@ -1,0 +1,80 @@
+package pg
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Kept are connections that stay open between the things that one does after the other: to start one costs a server more than most of what is asked through it.
+// [Connect] takes one of the same [Address], if it still answers, and [Close] gives it back. The zero value is ready; after [Kept.Close] it keeps none.
+type Kept struct {
+	mu   sync.Mutex
+	idle map[Address][]*pgx.Conn
+	over bool
+}
+
+// origin is where a connection has the address of those that are kept.
+const origin = "instar.address"
+
+// take is an idle connection, or nil. Servers restart, and others end what rests, so each is asked before.
+func (k *Kept) take(ctx context.Context, a Address) *pgx.Conn {
+	for conn := k.pop(a); conn != nil; conn = k.pop(a) {
+		if answers(ctx, conn) {
+			return conn
+		}
+		end(conn)
+	}
+	return nil
+}
+
+func (k *Kept) pop(a Address) *pgx.Conn {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	last := len(k.idle[a]) - 1
+	if last < 0 {
+		return nil
+	}
+	conn := k.idle[a][last]
+	k.idle[a] = k.idle[a][:last]
+	return conn
+}
+
+func answers(ctx context.Context, conn *pgx.Conn) bool {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return conn.Ping(ctx) == nil
+}
+
+// give keeps a connection, if it can be used again.
+func (k *Kept) give(a Address, conn *pgx.Conn) bool {
+	wire := conn.PgConn()
+	if conn.IsClosed() || wire.IsBusy() || wire.TxStatus() != 'I' {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.over {
+		return false
+	}
+	if k.idle == nil {
+		k.idle = map[Address][]*pgx.Conn{}
+	}
+	k.idle[a] = append(k.idle[a], conn)
+	return true
+}
+
+// Close ends those that rest now, and those that are in use when they are given back.
+func (k *Kept) Close() {
+	k.mu.Lock()
+	idle := k.idle
+	k.idle, k.over = nil, true
+	k.mu.Unlock()
+	for _, list := range idle {
+		for _, conn := range list {
+			end(conn)
+		}
+	}
+}
