@@ -3,6 +3,7 @@ package mover
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -14,8 +15,8 @@ import (
 // foreign is a foreign key of the source, with names as SQL writes them.
 type foreign struct {
 	Name, Child, Parent string
-	On, To              []string // columns of the child, and of the parent
-	Into                bool     // it leads to the table that was asked about, from one that is not moved
+	Value, Given, Same  string // of a row of the child: its values as a text, that it has them, and that a row p of the parent has the same
+	Into                bool   // it leads to the table that was asked about, from one that is not moved
 }
 
 // Targets are those of the rows that the target has.
@@ -41,32 +42,49 @@ func (m *Mover) Targets(ctx context.Context, of []*Keys) (list []*Keys, err erro
 	return list, err
 }
 
-// referring checks the foreign keys of what was brought back: they were not, in a session of a replica. Between tables that are moved they hold as they do in the target.
-func (m *Mover) referring(ctx context.Context, tx pgx.Tx, k *Keys) error {
+// orphans are values of foreign keys that lead to no row.
+type orphans map[foreign][]string
+
+// orphans are those of some rows of the source, and those that tables which are not moved have to their table. Between tables that are moved, foreign keys hold as they do in the target.
+func (m *Mover) orphans(ctx context.Context, tx pgx.Tx, k *Keys) (orphans, error) {
 	keys, err := m.foreign(ctx, tx, k.Table)
 	if err != nil {
-		return fmt.Errorf("table %s: cannot read its foreign keys: %w", k.Table, err)
+		return nil, fmt.Errorf("table %s: cannot read its foreign keys: %w", k.Table, err)
 	}
+	found := orphans{}
 	for _, f := range keys {
 		conditions := k.batches()
 		if f.Into {
 			conditions = []string{"true"} // which rows have referred to those that went is not known
 		}
-		var given, same []string
-		for i := range f.On {
-			given = append(given, catalog.Alias+"."+f.On[i]+" is not null")
-			same = append(same, "p."+f.To[i]+" = "+catalog.Alias+"."+f.On[i])
-		}
 		for _, within := range conditions {
-			var alone bool
-			err := tx.QueryRow(ctx, fmt.Sprintf(`select exists (select from %s %s where %s and %s and not exists (select from %s p where %s))`,
-				f.Child, catalog.Alias, strings.Join(given, " and "), within, f.Parent, strings.Join(same, " and "))).Scan(&alone)
+			rows, err := tx.Query(ctx, fmt.Sprintf(`select distinct %s from %s %s where %s and %s and not exists (select from %s p where %s)`, f.Value, f.Child, catalog.Alias, f.Given, within, f.Parent, f.Same))
+			var list []string
+			if err == nil {
+				list, err = pgx.CollectRows(rows, pgx.RowTo[string])
+			}
 			if err != nil {
-				return fmt.Errorf("table %s: cannot check the foreign key %s: %w", f.Child, f.Name, err)
+				return nil, fmt.Errorf("table %s: cannot check the foreign key %s: %w", f.Child, f.Name, err)
 			}
-			if alone {
-				return pg.Refuse("table %s: its foreign key %s would lead to rows of %s that are not in the shared database", f.Child, f.Name, f.Parent)
-			}
+			found[f] = append(found[f], list...)
+		}
+	}
+	return found, nil
+}
+
+// referring checks the foreign keys of what was brought back: they were not, in a session of a replica. Those that led nowhere before are nobody's doing here.
+func (m *Mover) referring(ctx context.Context, tx pgx.Tx, k *Keys, before orphans) error {
+	now, err := m.orphans(ctx, tx, k)
+	if err != nil {
+		return err
+	}
+	for f, values := range now {
+		known := map[string]bool{}
+		for _, v := range before[f] {
+			known[v] = true
+		}
+		if slices.ContainsFunc(values, func(v string) bool { return !known[v] }) {
+			return pg.Refuse("table %s: its foreign key %s would lead to rows of %s that are not in the shared database", f.Child, f.Name, f.Parent)
 		}
 	}
 	return nil
@@ -80,11 +98,14 @@ func (m *Mover) foreign(ctx context.Context, tx pgx.Tx, t *catalog.Table) ([]for
 	}
 	rows, err := tx.Query(ctx, `
 		select conname::text, conrelid::regclass::text, confrelid::regclass::text,
-			(select array_agg(quote_ident(attname) order by n) from unnest(conkey) with ordinality k(num, n) join pg_attribute on attrelid = conrelid and attnum = num),
-			(select array_agg(quote_ident(attname) order by n) from unnest(confkey) with ordinality k(num, n) join pg_attribute on attrelid = confrelid and attnum = num),
+			'jsonb_build_array(' || string_agg(mine, ', ' order by n) || ')::text', string_agg(mine || ' is not null', ' and '), string_agg('p.' || quote_ident(t.attname) || ' = ' || mine, ' and '),
 			conrelid <> $1::text::regclass
-		from pg_constraint where contype = 'f' and conparentid = 0 and convalidated
-			and (conrelid = $1::text::regclass or confrelid = $1::text::regclass and conrelid not in (select name::regclass from unnest($2::text[]) name))`, t.Quoted(), moved)
+		from pg_constraint c cross join lateral unnest(conkey, confkey) with ordinality k(of_child, of_parent, n)
+			join lateral (select $3::text || '.' || quote_ident(attname) as mine from pg_attribute where attrelid = c.conrelid and attnum = of_child) f on true
+			join pg_attribute t on t.attrelid = c.confrelid and t.attnum = of_parent
+		where contype = 'f' and conparentid = 0 and convalidated
+			and (conrelid = $1::text::regclass or confrelid = $1::text::regclass and conrelid not in (select name::regclass from unnest($2::text[]) name))
+		group by c.oid, conname, conrelid, confrelid`, t.Quoted(), moved, catalog.Alias)
 	if err != nil {
 		return nil, err
 	}

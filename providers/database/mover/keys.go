@@ -263,6 +263,13 @@ func (m *Mover) Back(ctx context.Context, of []*Keys, take func(pgx.Tx) error) e
 }
 
 func (m *Mover) back(ctx context.Context, tx pgx.Tx, source, target *pgx.Conn, of []*Keys) error {
+	before := map[*Keys]orphans{}
+	for _, k := range of {
+		var err error
+		if before[k], err = m.orphans(ctx, tx, k); err != nil {
+			return err
+		}
+	}
 	for _, k := range slices.Backward(of) {
 		for _, within := range k.batches() {
 			if _, err := tx.Exec(ctx, fmt.Sprintf(`delete from %s %s where %s and %s`, k.Table.Quoted(), catalog.Alias, k.Table.Where(m.Enterprise), within)); err != nil {
@@ -291,7 +298,7 @@ func (m *Mover) back(ctx context.Context, tx pgx.Tx, source, target *pgx.Conn, o
 		if left.Len() > 0 {
 			return pg.Refuse("table %s: %d rows are not the same after they were copied back: a trigger of the shared database may change rows", k.Table, left.Len())
 		}
-		if err := m.referring(ctx, tx, k); err != nil {
+		if err := m.referring(ctx, tx, k, before[k]); err != nil {
 			return err
 		}
 	}
