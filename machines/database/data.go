@@ -192,4 +192,5 @@ type Task struct {
 	Ledger   []Entry     `json:"ledger,omitempty"`
 	Actions  []Action    `json:"actions,omitempty"` // of an undo, in order
 	Writes   string      `json:"writes,omitempty"`  // what an undo does with those since the switch
+	Epoch    int64       `json:"epoch,omitempty"`   // of the routing, which the shared database has reached; 0 before the switch
 }

@@ -10,6 +10,7 @@ import (
 
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database/catalog"
+	"github.com/bcc94042/instar/providers/database/cutover"
 	"github.com/bcc94042/instar/providers/database/mover"
 	"github.com/bcc94042/instar/providers/database/pg"
 )
@@ -18,11 +19,14 @@ import (
 var errShut = errors.New("the tenant is kept out of its own database")
 
 // settle closes a tenant's own database to it and sees to what it has written there since the switch: it copies that back, or says what there is and lets the tenant in again.
-// Where the routing leads back already, that was done.
+// Where the routing leads back already, that was done, unless it is older than the switch: the source lacks that then, and what of the tenant's is there may be older than what was moved.
 func (j *job) settle(ctx context.Context) error {
 	now, err := j.source.Read(ctx)
-	if err != nil || now.DatabaseName != j.name {
+	if err != nil {
 		return err
+	}
+	if now.DatabaseName != j.name {
+		return j.led(now)
 	}
 	if j.unreached != nil {
 		return j.unseen(ctx)
@@ -37,6 +41,15 @@ func (j *job) settle(ctx context.Context) error {
 		return errors.Join(err, j.admit(ctx))
 	}
 	return nil
+}
+
+// led refuses to take a routing for one that leads back which is older than the switch.
+func (j *job) led(now cutover.Runtime) error {
+	if now.Epoch >= j.body.Epoch {
+		return nil
+	}
+	return pg.Refuse("the shared database has epoch %d of the tenant %s, and had %d, as after a failover to a standby that lacked it: it cannot be told what the tenant has written since the switch; write its row in tenant_runtime again, with epoch %[3]d, or discardWrites leaves its database behind",
+		now.Epoch, j.body.Request.EnterpriseID, j.body.Epoch)
 }
 
 // unseen is why it is not known what the tenant has written. Where an earlier try, or an earlier undo, has shut it out, it still is.
