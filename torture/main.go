@@ -110,7 +110,6 @@ type entry struct {
 
 var parts = []entry{
 	{"kill", "kill -9 under load", 0, engine.Killed, false},
-	{"wire", "the connection to NATS breaks, or is slow, at exact messages", 0, engine.CutOff, false},
 	{"failpoints", "the program kills itself at every place of the protocol", 1, engine.Failpoints, false},
 	{"porcupine", "labels as registers, guarded by If-Match, under kills", 1, engine.Linearizable, false},
 	{"attached", "two instars on a NATS server of its own: kills of each", 1, engine.Attached, false},
@@ -122,7 +121,6 @@ var parts = []entry{
 	{"disk", "the disk is full, and has room again", 1, engine.DiskFull, false},
 	{"power", "the disk loses its power", 2, engine.Power, false},
 	{"strange", "messages again, late and forged, values written by hand", 1, engine.Strange, false},
-	{"gateways", "gateways that never answer, always fail, or answer late, and all results again", 2, engine.Gateways, false},
 	{"clock", "a clock that jumps", 1, engine.Stepped, false},
 	{"outbox", "relays, Postgres and NATS are killed under twelve writers", 1, relays.Outboxes, false},
 	{"calm", "a server that is left alone with 1,000 instances that beat, a protection that is held and an outbox", 2, engine.Calm, false},
