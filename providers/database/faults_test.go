@@ -19,6 +19,7 @@ import (
 	"github.com/bcc94042/instar/providers/database"
 	"github.com/bcc94042/instar/providers/database/cutover"
 	"github.com/bcc94042/instar/providers/database/databasetest"
+	"github.com/bcc94042/instar/providers/database/online"
 	"github.com/bcc94042/instar/providers/database/pg"
 )
 
@@ -348,4 +349,38 @@ func TestATenantThatWasShutOutIsNotForgotten(t *testing.T) {
 	set(false, false)
 	require.NoError(t, f.enter(sealed))
 	require.Equal(t, shared, f.rows(""))
+}
+
+// A newer attempt begins after a halt has looked whether it is the current one, and before it has removed what notes the rows that are written: that is the newer one's now.
+func TestAHaltLeavesANewerAttemptItsSlot(t *testing.T) {
+	var f *faulty
+	var mu sync.Mutex
+	armed, taken := false, false
+	f = setupFaulty(t, "raced", func(sql string) databasetest.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case armed && taken:
+			armed = false
+			databasetest.Exec(t, f.source, `update instar.attempt set fence = fence + 10`)
+		case armed && sql == "commit":
+			taken = true
+		}
+		return databasetest.None
+	}, none)
+	f.p.Told = refusesOwn
+	f.command("request", `{"mode":"online"}`)
+	require.Equal(t, machine.Failed, f.e.State)
+	d, slot := f.e.Data.(*machine.Data), (&online.Link{Session: "default.raced.db"}).Name()+"_keys"
+	databasetest.Exec(t, f.source, `select pg_create_logical_replication_slot($1, 'pgoutput')`, slot)
+	body, err := json.Marshal(machine.Task{Request: d.Request, Database: d.Database})
+	require.NoError(t, err)
+	mu.Lock()
+	armed = true
+	mu.Unlock()
+	r := f.p.Perform(t.Context(), machines.Task{Namespace: "default", Parent: "raced", ID: "db", Effect: machine.EffectHalt, Fence: f.e.Version + 1, Data: body})
+	require.Equal(t, slot, databasetest.Ask(t, f.source, `select coalesce((select slot_name::text from pg_replication_slots where slot_name = $1), 'gone')`, slot))
+	require.NotNil(t, r.Failure)
+	require.Equal(t, f.e.Version+11, r.Failure.Fence)
+	databasetest.Exec(t, f.source, `select pg_drop_replication_slot($1)`, slot)
 }

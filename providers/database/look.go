@@ -94,13 +94,13 @@ func (p *Provider) unlink(ctx context.Context) error {
 	defer pg.Close(conn)
 	type own struct{ Session, Database string }
 	var list []own
-	var sessions []string
-	if err := conn.QueryRow(ctx, `select coalesce(array_agg(session), '{}') from instar.attempt where not ended`).Scan(&sessions); pg.NotSetUp(err) {
+	strays := online.Strays(ctx, source, func() (sessions []string, err error) {
+		err = conn.QueryRow(ctx, `select coalesce(array_agg(session), '{}') from instar.attempt where not ended`).Scan(&sessions)
+		return sessions, err
+	})
+	if pg.NotSetUp(strays) {
 		return nil
-	} else if err != nil {
-		return err
 	}
-	strays := online.Strays(ctx, source, sessions)
 	rows, err := conn.Query(ctx, `select a.session, r.database_name from instar.attempt a join public.tenant_runtime r using (enterprise_id) where r.database_id = $1 || '/' || r.database_name`, p.Server.Name)
 	if err == nil {
 		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[own])

@@ -205,5 +205,5 @@ func (j *job) halt(ctx context.Context) error {
 	if err := j.take(ctx); err != nil || !j.online() {
 		return err
 	}
-	return j.link.Unnote(ctx) // nobody reads it until somebody sends resume
+	return j.link.Unnote(ctx, j.source.Hold) // nobody reads it until somebody sends resume
 }

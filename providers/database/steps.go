@@ -171,10 +171,9 @@ func (j *job) quiet(ctx context.Context, failed *error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removal)
 	defer cancel()
-	if j.source.Take(ctx) != nil { // a newer attempt sees to it, or halt
-		return
-	}
-	if err := j.link.Unnote(ctx); err != nil {
+	var obsolete *pg.ObsoleteError
+	var held *pg.HeldError
+	if err := j.link.Unnote(ctx, j.source.Hold); err != nil && !errors.As(err, &obsolete) && !errors.As(err, &held) { // a newer attempt sees to it, or halt
 		*failed = fmt.Errorf("%w; the slot that notes what is written may be left: %s", *failed, err.Error())
 	}
 }

@@ -153,19 +153,26 @@ func (s *Source) note(ctx context.Context, tx pgx.Tx, session string, fence uint
 	return err
 }
 
-// KeepsOut notes that this session keeps the tenant out of its own database, or no more. It is noted here, because the server of that database may not answer when it is asked.
-func (s *Source) KeepsOut(ctx context.Context, shut bool) error {
+// Hold does something in a transaction that no newer attempt begins in: it waits for the end of it, or this one is refused.
+func (s *Source) Hold(ctx context.Context, do func(pgx.Tx) error) error {
 	return s.with(ctx, func(conn *pgx.Conn) error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			if err := s.take(ctx, tx); err != nil {
 				return err
 			}
-			_, err := tx.Exec(ctx, `delete from instar.shut where enterprise_id = $1`, s.Enterprise)
-			if err == nil && shut {
-				_, err = tx.Exec(ctx, `insert into instar.shut values ($1, $2)`, s.Enterprise, s.Session)
-			}
-			return err
+			return do(tx)
 		})
+	})
+}
+
+// KeepsOut notes that this session keeps the tenant out of its own database, or no more. It is noted here, because the server of that database may not answer when it is asked.
+func (s *Source) KeepsOut(ctx context.Context, shut bool) error {
+	return s.Hold(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `delete from instar.shut where enterprise_id = $1`, s.Enterprise)
+		if err == nil && shut {
+			_, err = tx.Exec(ctx, `insert into instar.shut values ($1, $2)`, s.Enterprise, s.Session)
+		}
+		return err
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,22 +45,33 @@ func (l *Link) Unsubscribe(ctx context.Context) error {
 
 // Unslot removes the slots, and those of initial copies that were interrupted.
 func (l *Link) Unslot(ctx context.Context, subscription uint32) error {
-	return l.unslot(ctx, []string{l.Name(), l.notes()}, subscription)
+	return l.unslot(ctx, []string{l.Name(), l.notes()}, subscription, nil)
 }
 
-// Unnote removes the slot that notes which rows are written, and keeps the log of the source where nobody reads it. [Link.Note] begins anew.
-func (l *Link) Unnote(ctx context.Context) error { return l.unslot(ctx, []string{l.notes()}, 0) }
+// Hold does something in a transaction of the source in which no newer attempt begins.
+type Hold func(ctx context.Context, do func(pgx.Tx) error) error
 
-func (l *Link) unslot(ctx context.Context, names []string, subscription uint32) error {
+// Unnote removes the slot that notes which rows are written, and keeps the log of the source where nobody reads it. [Link.Note] begins anew. Each try is held: the slot has the same name for every attempt.
+func (l *Link) Unnote(ctx context.Context, hold Hold) error {
+	return l.unslot(ctx, []string{l.notes()}, 0, hold)
+}
+
+// unslot removes slots; without a hold, those of a newer attempt, too.
+func (l *Link) unslot(ctx context.Context, names []string, subscription uint32, hold Hold) error {
 	return l.on(ctx, l.Source, func(conn *pgx.Conn) error {
+		if hold == nil {
+			hold = func(ctx context.Context, do func(pgx.Tx) error) error { return pgx.BeginFunc(ctx, conn, do) }
+		}
 		deadline := time.Now().Add(10 * time.Second)
 		for {
 			var left, dropped int
 			// A slot in use is freed first; the next round drops it.
-			err := conn.QueryRow(ctx, `
-				with mine as (select slot_name, active_pid from pg_replication_slots where database = current_database() and (slot_name = any($1) or $2 > 0 and slot_name like 'pg\_' || $2 || '\_sync\_%'))
-				select count(*), count(*) filter (where case when active_pid is null then pg_drop_replication_slot(slot_name) is not null else pg_terminate_backend(active_pid) is null end) from mine`,
-				names, int64(subscription)).Scan(&left, &dropped)
+			err := hold(ctx, func(tx pgx.Tx) error {
+				return tx.QueryRow(ctx, `
+					with mine as (select slot_name, active_pid from pg_replication_slots where database = current_database() and (slot_name = any($1) or $2 > 0 and slot_name like 'pg\_' || $2 || '\_sync\_%'))
+					select count(*), count(*) filter (where case when active_pid is null then pg_drop_replication_slot(slot_name) is not null else pg_terminate_backend(active_pid) is null end) from mine`,
+					names, int64(subscription)).Scan(&left, &dropped)
+			})
 			if err != nil && pg.State(err) != pg.UndefinedObject && pg.State(err) != pg.InUse {
 				return fmt.Errorf("cannot drop the replication slot: %w", err)
 			}
@@ -76,24 +88,32 @@ func (l *Link) unslot(ctx context.Context, names []string, subscription uint32) 
 	})
 }
 
-// Strays removes slots and publications of sessions that are none of these, as a restored store has lost them: nobody else would.
-func Strays(ctx context.Context, source pg.Address, sessions []string) error {
+// Strays removes slots and publications of sessions that are not known, as a restored store has lost them: nobody else would. It asks for those that are known after it has seen what is there:
+// a session is known before it makes any.
+func Strays(ctx context.Context, source pg.Address, sessions func() ([]string, error)) error {
 	l := &Link{Source: source}
-	var known, slots, publications []string
-	for _, session := range sessions {
-		of := &Link{Session: session}
-		known = append(known, of.Name(), of.notes())
-	}
+	var slots, publications []string
 	err := l.on(ctx, source, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `select
-			coalesce((select array_agg(slot_name::text) from pg_replication_slots where database = current_database() and slot_name ~ $1 and slot_name <> all($2::text[])), '{}'),
-			coalesce((select array_agg(pubname::text) from pg_publication where pubname ~ $1 and pubname <> all($2::text[])), '{}')`, `^instar_[0-9a-f]{16}(_keys)?$`, known).Scan(&slots, &publications)
+			coalesce((select array_agg(slot_name::text) from pg_replication_slots where database = current_database() and slot_name ~ $1), '{}'),
+			coalesce((select array_agg(pubname::text) from pg_publication where pubname ~ $1), '{}')`, `^instar_[0-9a-f]{16}(_keys)?$`).Scan(&slots, &publications)
 	})
 	if err != nil {
 		return err
 	}
-	for _, slot := range slots { // one that stays in use keeps no other
-		err = errors.Join(err, l.unslot(ctx, []string{slot}, 0))
+	list, err := sessions()
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for _, session := range list {
+		of := &Link{Session: session}
+		known[of.Name()], known[of.notes()] = true, true
+	}
+	isKnown := func(name string) bool { return known[name] }
+	publications = slices.DeleteFunc(publications, isKnown)
+	for _, slot := range slices.DeleteFunc(slots, isKnown) { // one that stays in use keeps no other
+		err = errors.Join(err, l.unslot(ctx, []string{slot}, 0, nil))
 	}
 	if len(publications) == 0 {
 		return err

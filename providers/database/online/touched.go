@@ -36,7 +36,7 @@ func (l *Link) Note(ctx context.Context) error {
 			return err
 		}
 		if lost { // its log has gone
-			if err := l.Unnote(ctx); err != nil {
+			if err := l.Unnote(ctx, nil); err != nil {
 				return err
 			}
 			slot = false
