@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -49,6 +51,38 @@ func (p *Provider) Look(ctx context.Context, e *machines.Entity) (machines.Findi
 	return machines.Finding{Input: machine.ReportProgressed, Data: seen}, nil
 }
 
+// memory is how far replications were when that was told last, by session. What nobody has asked about for a minute is of a copy that has ended, and is forgotten. The zero value is ready.
+type memory struct {
+	mu  sync.Mutex
+	all map[string]*remembered
+}
+
+type remembered struct {
+	online.Status
+	asked time.Time
+}
+
+func (m *memory) of(session string, now time.Time) (s online.Status, known bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, known := m.all[session]
+	if !known {
+		return s, false
+	}
+	r.asked = now
+	return r.Status, true
+}
+
+func (m *memory) keep(session string, s online.Status, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.all, func(_ string, r *remembered) bool { return now.Sub(r.asked) > time.Minute })
+	if m.all == nil {
+		m.all = map[string]*remembered{}
+	}
+	m.all[session] = &remembered{s, now}
+}
+
 // replicated is the same in mode online, where Postgres copies most of the rows: it is news that a table is whole, that more rows of one were read, and that the target has come
 // nearer. What this server has told is in memory; one that begins tells again.
 func (p *Provider) replicated(ctx context.Context, e *machines.Entity, target pg.Address, seen machine.Progress) (machines.Finding, error) {
@@ -58,12 +92,11 @@ func (p *Provider) replicated(ctx context.Context, e *machines.Entity, target pg
 	if err != nil || now.Tables == 0 { // the slot or the subscription is not there yet
 		return machines.Finding{Until: time.Now().Add(time.Second)}, nil
 	}
-	told, known := p.told.Load(session)
-	if before, ok := told.(online.Status); known && ok && (d.Progress == nil || seen.Rows <= d.Progress.Rows) &&
-		now.Synced <= before.Synced && now.Copying <= before.Copying && now.Lag >= before.Lag {
+	before, known := p.told.of(session, time.Now())
+	if known && (d.Progress == nil || seen.Rows <= d.Progress.Rows) && now.Synced <= before.Synced && now.Copying <= before.Copying && now.Lag >= before.Lag {
 		return machines.Finding{Until: time.Now().Add(time.Second)}, nil
 	}
-	p.told.Store(session, now)
+	p.told.keep(session, now, time.Now())
 	if seen.Rows += now.Copying; d.Progress != nil { // rows of a table that is whole are not counted any more
 		seen.Rows, seen.Bytes = max(seen.Rows, d.Progress.Rows), max(seen.Bytes, d.Progress.Bytes)
 	}

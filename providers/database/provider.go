@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"sync"
 	"time"
 
 	"github.com/bcc94042/instar/machines"
@@ -38,7 +37,7 @@ type Provider struct {
 	// Told is called when the routing of a tenant has changed, and returns when those who resolve it know, or a [*BehindError]. Nil tells nobody.
 	Told func(ctx context.Context, r Route) error
 
-	told sync.Map // how far a replication was when that was told last, by session
+	told memory
 }
 
 // BehindError says that a higher epoch of a tenant was told than its source has, as after that has failed over to a standby which lacked it. Whoever resolves the tenant would not follow.
