@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -96,7 +97,7 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	d.stop = stop
-	status, err := routes.Status(ctx)
+	lacks, err := d.lists(ctx, routes)
 	var watch jetstream.KeyWatcher
 	if err == nil {
 		watch, err = routes.WatchAll(run)
@@ -106,15 +107,18 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 		d.shared.Close()
 		return nil, fmt.Errorf("cannot follow where tenants are: %w", err)
 	}
-	known := make(chan struct{})
-	d.tasks.Go(func() { d.follow(run, watch, int(status.Values()), known) })
+	known := make(chan error, 1)
+	d.tasks.Go(func() { d.follow(run, routes, watch, lacks, known) })
 	d.tasks.Go(func() { d.renew(run) })
 	select {
-	case <-known:
-		return d, nil
+	case err = <-known:
 	case <-ctx.Done():
-		return nil, errors.Join(fmt.Errorf("cannot read where tenants are: %w", ctx.Err()), d.Close())
+		err = ctx.Err()
 	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot read where tenants are: %w", err), d.Close())
+	}
+	return d, nil
 }
 
 // Close ends all pools, and waits until what was acquired has been released.
@@ -208,37 +212,66 @@ func (d *DB) config(name string, r *Route) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// missed is how long keys are awaited that the bucket had, and the watch has not given when it says that it has: they may be gone by now.
+// missed is after how long without a route it is looked whether those that are awaited are still there.
 const missed = 2 * time.Second
 
-// follow takes what the server tells, until ctx ends. All is known when so many keys have come. The watch may say so earlier, while others write: the server takes
-// a value that is replaced from what is to come before it adds the new one. A tenant that is not known is taken for one of the shared database.
-func (d *DB) follow(ctx context.Context, watch jetstream.KeyWatcher, keys int, known chan<- struct{}) {
+// lists gives the keys that the bucket has.
+func (d *DB) lists(ctx context.Context, routes jetstream.KeyValue) (map[string]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	s, err := d.o.JetStream.Stream(ctx, "KV_"+routes.Bucket())
+	if err != nil {
+		return nil, err
+	}
+	prefix := "$KV." + routes.Bucket() + "."
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
+	if err != nil {
+		return nil, err
+	}
+	keys := map[string]bool{}
+	for subject := range info.State.Subjects {
+		keys[strings.TrimPrefix(subject, prefix)] = true
+	}
+	return keys, nil
+}
+
+// follow takes what the server tells, until ctx ends. All is known when it has none of the keys that the bucket had to lack: a watch says earlier that it has given all, while
+// others write, because the server takes a value that is replaced from what is to come before it adds the new one. A tenant that is not known is taken for one of the shared database.
+func (d *DB) follow(ctx context.Context, routes jetstream.KeyValue, watch jetstream.KeyWatcher, lacks map[string]bool, known chan<- error) {
 	defer func() { _ = watch.Stop() }() // it may have ended
-	var late <-chan time.Time
-	ended, had := false, map[string]struct{}{}
-	for {
-		if ended && known != nil && len(had) >= keys {
-			close(known)
-			known = nil
+	quiet := time.NewTimer(missed)
+	defer quiet.Stop()
+	for told := false; ; {
+		if !told && len(lacks) == 0 {
+			known <- nil
+			told = true
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-late:
-			keys = 0
+		case <-quiet.C:
+			if told {
+				continue
+			}
+			if has, err := d.lists(ctx, routes); err == nil {
+				maps.DeleteFunc(lacks, func(key string, _ bool) bool { return !has[key] })
+			}
+			quiet.Reset(missed)
 		case e, open := <-watch.Updates():
 			switch {
 			case !open:
+				if !told {
+					known <- errors.New("the watch has ended")
+				}
 				return
 			case e == nil:
-				ended, late = true, time.After(missed)
 				continue
 			case e.Operation() == jetstream.KeyValuePut:
 				d.take(e.Key(), e.Value())
 			}
-			if known != nil {
-				had[e.Key()] = struct{}{}
+			delete(lacks, e.Key())
+			if !told {
+				quiet.Reset(missed)
 			}
 		}
 	}

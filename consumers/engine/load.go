@@ -74,7 +74,7 @@ func (p *partition) read(ctx context.Context, it *item) error {
 		if last.Begin, err = p.e.reader().Begin(ctx); err != nil {
 			return err
 		}
-		last.Again = s.hasTaken(it)
+		last.Again = s.hasTaken(it) || p.found.Cut(&s.entity)
 	}
 	if err := p.reconcile(ctx, it, outbox, &last); err != nil {
 		return err

@@ -24,6 +24,7 @@ type chain struct {
 	cached   *cachedEntity
 	messages []machines.Message // beside Msgs
 
+	past      int // how many of Msgs the stream has had, and has no longer
 	conflicts int // how often it was not where the stream is, without having come further
 }
 
@@ -163,11 +164,10 @@ func (p *partition) resync(ctx context.Context, c *chain) error {
 		return fmt.Errorf("%s %s has an event of version %d, this owner knows %d: %w", s.m.Name, s.key, last.Version, s.entity.Version, publish.ErrConflict)
 	}
 	rest := reconcile.Unpublished(s.m.Name, s.key, c.messages, &last, &s.entity, p.found.Now())
-	done := len(c.messages) - len(rest)
-	if c.Duplicate && c.Done > done {
-		done, c.conflicts = c.Done, 0
+	if c.Duplicate && c.Done > c.past {
+		c.past, c.conflicts = c.Done, 0
 	}
-	c.Done, c.Last, c.Duplicate, c.Single, c.Err = done, last.Seq, false, true, nil
+	c.Done, c.Last, c.Duplicate, c.Single, c.Err = max(len(c.messages)-len(rest), c.past), last.Seq, false, true, nil
 	s.lastEvent = last.Seq
 	return nil
 }

@@ -79,7 +79,7 @@ func TestStreamsThatLostEverything(t *testing.T) {
 	}
 }
 
-// An operator removes events. The stream remembers their ids for two minutes more, and takes none of them again; the entity goes on at once.
+// An operator removes events. The stream remembers their ids for half a minute more, and takes none of them again; the entity goes on at once.
 func TestEventsThatWereRemovedByHandAreNotMissed(t *testing.T) {
 	t.Parallel()
 	w, n := noted(t, consumertest.Things)

@@ -36,7 +36,7 @@ type LastEvent struct {
 	Birth    string    // of the life that it belongs to; empty for one of an earlier program version, or of no life
 	Version  uint64    // of the entity when it was emitted
 	Begin    Begin     // of the stream, where there is none
-	Again    bool      // then: the command that the value took last has come again, so that its events may never have been published
+	Again    bool      // then: the command that the value took last has come again, or was lost, so that its events may never have been published
 	Answered uint64    // version of the last answer that is kept under a key
 }
 

@@ -57,11 +57,13 @@ func (r Reader) Look(ctx context.Context, h *History) (bool, error) {
 // commands does not have any more, or one of the last that it has. What this process wrote itself is there, because it
 // waited for the answers.
 func (h *History) MayLack(e *machines.Entity) bool {
+	return e.MarkedAt.Before(h.Created) || h.Cut(e)
+}
+
+// Cut is [History.MayLack] for what a loss of power may have taken from the end of the stream: not for what came before a stream that was made anew, as by a restore.
+func (h *History) Cut(e *machines.Entity) bool {
 	at := e.MarkedAt
-	if at.After(h.Opened.Add(time.Second)) {
-		return false
-	}
-	return e.Mark > h.LastSeq || at.Before(h.Created) || at.After(h.LastTime.Add(-lossWindow))
+	return !at.After(h.Opened.Add(time.Second)) && (e.Mark > h.LastSeq || at.After(h.LastTime.Add(-lossWindow)))
 }
 
 // Now is what the clock shows that stamps commands and events; before the first look, that of this machine.

@@ -44,6 +44,28 @@ func TestAMarkIsHeldAgainstTheClockThatHasSetIt(t *testing.T) {
 }
 
 // An answer that was long on its way tells what the clock of the server was then.
+// A loss of power takes the end of the stream; what is older than a stream that was made anew was not lost by one.
+func TestWhatALossOfPowerMayHaveCut(t *testing.T) {
+	t.Parallel()
+	opened := time.Now()
+	h := &History{Opened: opened, Created: opened.Add(-time.Hour), LastSeq: 10, LastTime: opened.Add(-time.Minute)}
+	for _, c := range []struct {
+		mark         uint64
+		at           time.Duration // before the look
+		cut, mayLack bool
+	}{
+		{9, 10 * time.Minute, false, false},
+		{9, 2 * time.Minute, true, true},
+		{11, 10 * time.Minute, true, true},
+		{9, 2 * time.Hour, false, true}, // of a stream before this one
+		{11, -time.Minute, false, false},
+	} {
+		e := &machines.Entity{Mark: c.mark, MarkedAt: opened.Add(-c.at)}
+		require.Equal(t, c.cut, h.Cut(e), "%+v", c)
+		require.Equal(t, c.mayLack, h.MayLack(e), "%+v", c)
+	}
+}
+
 func TestALookNotesHowLongItsAnswerWasOnItsWay(t *testing.T) {
 	t.Parallel()
 	s, err := server.NewServer(&server.Options{DontListen: true, NoLog: true, NoSigs: true}) // without streams: the answers are the test's

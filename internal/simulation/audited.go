@@ -98,7 +98,7 @@ func indexed(w *World) string {
 			for _, key := range w.keys[m.Name] {
 				it, _ := ix.Get(key)
 				id := m.Name + "/" + key
-				if before := n.saw[id]; it.Revision < before && !w.opts.Drops && !w.forgets(w.entityOf(m, key)) { // what is dropped is not there any more
+				if before := n.saw[id]; it.Revision < before && !w.opts.Drops && !w.forgets(w.entityOf(m, key), before) { // what is dropped is not there any more
 					return fmt.Sprintf("the index of %s has %s at revision %d after %d", n.nonce, id, it.Revision, before)
 				}
 				n.saw[id] = it.Revision
@@ -109,13 +109,11 @@ func indexed(w *World) string {
 }
 
 // forgets: indexes list what has ended for as long as they are told to, by the clocks of their nodes, which may be wrong.
-func (w *World) forgets(x *entity) bool {
-	v := x.last()
-	if v == nil || !w.opts.Skew {
-		return false
-	}
-	s, ok := x.m.State(v.State)
-	return ok && s.Terminal
+func (w *World) forgets(x *entity, revision uint64) bool {
+	return w.opts.Skew && slices.ContainsFunc(x.values, func(v value) bool {
+		s, ok := x.m.State(v.State)
+		return v.seq == revision && ok && s.Terminal
+	})
 }
 
 // current: the indexes have what is stored.
@@ -123,7 +121,7 @@ func current(w *World) string {
 	for _, p := range w.places {
 		for _, x := range w.history.order {
 			v := x.last()
-			if p.now == nil || p.now.all == nil || v == nil || v.dropped || w.forgets(x) {
+			if p.now == nil || p.now.all == nil || v == nil || v.dropped || w.forgets(x, v.seq) {
 				continue
 			}
 			if it, _ := p.now.all.Get(x.m.Name).Get(x.key); it.Revision != v.seq || it.State != v.State {

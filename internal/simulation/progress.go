@@ -14,6 +14,9 @@ import (
 // recovery is how long the program may take until it goes on when nothing goes wrong any more.
 const recovery = 30 * time.Second
 
+// again is after how long an ack that was lost is made up for: the command is delivered once more (the default of AckWait).
+const again = 30 * time.Second
+
 // disturbed notes whether something goes wrong at this moment.
 func (w *World) disturbed() {
 	asked := w.operator != nil && w.operator.Left+len(w.laters) > 0
@@ -24,14 +27,14 @@ func (w *World) disturbed() {
 }
 
 // stuck are the commands that have been in their stream for longer than that.
-func (w *World) stuck(of func(x *store.Entry) string) string {
+func (w *World) stuck(within time.Duration, of func(x *store.Entry) string) string {
 	log := w.server.Log(streams.CommandStream)
-	if time.Since(w.wrongAt) <= recovery || log == nil {
+	if time.Since(w.wrongAt) <= within || log == nil {
 		return ""
 	}
 	under := []string{streams.Names{}.StoredAll()}
 	for e := log.NextUnder(under, 1); e != nil; e = log.NextUnder(under, e.Seq+1) {
-		if time.Since(w.history.stored[e.Seq]) <= recovery {
+		if time.Since(w.history.stored[e.Seq]) <= within {
 			continue
 		}
 		if wrong := of(e); wrong != "" {
@@ -43,7 +46,7 @@ func (w *World) stuck(of func(x *store.Entry) string) string {
 
 // decided: commands do not wait for their decision.
 func decided(w *World) string {
-	return w.stuck(func(e *store.Entry) string {
+	return w.stuck(recovery, func(e *store.Entry) string {
 		if w.isDecided(e) {
 			return ""
 		}
@@ -53,7 +56,7 @@ func decided(w *World) string {
 
 // acked: what was decided does not stay.
 func acked(w *World) string {
-	return w.stuck(func(e *store.Entry) string {
+	return w.stuck(recovery+again, func(e *store.Entry) string {
 		if !w.isDecided(e) {
 			return ""
 		}

@@ -34,7 +34,7 @@ func restore(w *World, f Fault) {
 			b.highest[x] = x.highest
 		}
 	}, func(file []byte) {
-		b.file = file
+		b.file, b.lost = file, b.lost || w.lost // values from before a loss of power and events from after it may be in one backup
 		w.later(f.For, func() {
 			w.operator.Restore(of, file, func() (ready bool) {
 				ready, w.emptied = w.emptied, false

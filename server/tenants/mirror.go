@@ -132,7 +132,7 @@ func (m *mirror) await(ctx context.Context, enterprise string, epoch int64) erro
 		case ctx.Err() != nil:
 			return pg.Later(0, "%d resolvers of tenant %s have not acknowledged epoch %d", len(behind), enterprise, epoch)
 		case failed != nil && !over:
-			return fmt.Errorf("cannot see who knows where tenant %s is: %w", enterprise, failed)
+			return pg.Later(0, "cannot see who knows where tenant %s is: %v", enterprise, failed)
 		}
 		maps.DeleteFunc(behind, func(_ string, end time.Time) bool { return !time.Now().Before(end) })
 	}

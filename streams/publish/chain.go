@@ -49,7 +49,9 @@ func (a *Appender) AppendChains(ctx context.Context, stream string, chains []*Ch
 	defer cancel()
 	if err := a.Sync(ctx, stream); err != nil {
 		for _, i := range stored {
-			chains[i].Done, chains[i].Last, chains[i].Place, chains[i].Err = before[i].Done, before[i].Last, before[i].Place, err
+			c := before[i]
+			c.Err = err
+			*chains[i] = c
 		}
 	}
 }

@@ -151,13 +151,14 @@ func (f *Feed) settle(ctx context.Context, sequence uint64) error {
 	if f.CaughtUp || sequence < f.until {
 		return nil
 	}
-	if f.settled++; f.settled < times {
+	if f.settled+1 < times {
 		ctx, cancel := context.WithTimeout(ctx, silence)
 		defer cancel()
 		last, err := streams.Last(ctx, f.js.Conn(), f.stream, f.filter)
 		if err != nil {
 			return fmt.Errorf("kv: cannot look at the end of stream %s: %w", f.stream, err)
 		}
+		f.settled++
 		if last != nil && last.Sequence > sequence {
 			f.until = last.Sequence
 			return nil
@@ -185,17 +186,17 @@ func (f *Feed) Close() {
 // Next waits for updates and appends what is there to batch, up to batchSize. What it appends is valid even if it
 // returns an error. It may return nothing when only Revision, Pending or CaughtUp have changed.
 func (f *Feed) Next(ctx context.Context, batch []Update) (_ []Update, err error) {
-	f.timer.Reset(silence)
 	select {
 	case <-f.status: // before messages: what came over the new connection may be the rest of what the old one lost
 		return batch, errMoved
 	default:
 	}
 	if f.Pending == 0 && !f.CaughtUp && f.delivered > 0 { // the reader has what came before
-		if err := f.settle(ctx, f.Revision); err != nil || f.CaughtUp {
-			return batch, err
+		if _ = f.settle(ctx, f.Revision); f.CaughtUp { // a leader that does not answer is asked again with the next word of the server
+			return batch, nil
 		}
 	}
+	f.timer.Reset(silence)
 	select {
 	case <-ctx.Done():
 		return batch, ctx.Err()
