@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -142,6 +143,7 @@ type letters struct {
 	mu       sync.Mutex
 	all      []admin.DeadLetter
 	redriven []uint64
+	edited   string
 	err      error
 }
 
@@ -168,13 +170,23 @@ func (l *letters) Get(_ context.Context, seq uint64) (admin.DeadLetter, error) {
 	return admin.DeadLetter{}, fmt.Errorf("%w: %d", admin.ErrNoLetter, seq)
 }
 
-func (l *letters) Redrive(ctx context.Context, seq uint64) error {
+func (l *letters) Redrive(ctx context.Context, seq uint64, edited []byte) error {
 	if _, err := l.Get(ctx, seq); err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.redriven = append(l.redriven, seq)
+	l.redriven, l.edited = append(l.redriven, seq), string(edited)
+	return l.err
+}
+
+func (l *letters) Drop(ctx context.Context, seq uint64) error {
+	if _, err := l.Get(ctx, seq); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = slices.DeleteFunc(l.all, func(one admin.DeadLetter) bool { return one.Seq == seq })
 	return l.err
 }
 

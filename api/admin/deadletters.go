@@ -1,6 +1,6 @@
 package admin
 
-// The routes under /v1/dead-letters: list, read, redrive one, redrive many. They call the interface DeadLetters, which the server
+// The routes under /v1/dead-letters: list, read, redrive many; mended.go has those to redrive one, perhaps edited, and to drop some. They call the interface DeadLetters, which the server
 // implements over the stream DEAD_LETTERS (streams/publish), leave out letters of namespaces that the token may not see, and
 // answer with Letters or Redriven. Reads take turns with what else the client asks for; a list is read in pieces, one turn each.
 
@@ -82,10 +82,7 @@ func (s *Service) letterRoutes(r *rest.Router) []*rest.Route {
 			OperationID: "get-dead-letter", Method: http.MethodGet, Path: "/v1/dead-letters/{seq}", Tags: tags, Summary: "Read one dead letter", Errors: []int{404, 503},
 			Parameters: []*huma.Param{seq()}, Responses: map[string]*huma.Response{"200": {Description: "The dead letter", Content: r.BodyOf(reflect.TypeFor[Letter]())}},
 		}},
-		{Role: auth.Admin, Serve: s.redriveOne, Op: huma.Operation{
-			OperationID: "redrive-dead-letter", Method: http.MethodPost, Path: "/v1/dead-letters/{seq}/redrive", Tags: tags, Summary: "Redrive one dead letter", Errors: []int{404, 503},
-			Parameters: []*huma.Param{seq()}, Responses: redriven,
-		}},
+		s.redriveRoute(r, tags, seq(), redriven), s.dropRoute(r, tags),
 		{Role: auth.Admin, Serve: func(q *rest.Request) error { return s.redriveMany(q, schema) }, Op: huma.Operation{
 			OperationID: "redrive-dead-letters", Method: http.MethodPost, Path: "/v1/dead-letters/redrive", Tags: tags, Summary: "Redrive many dead letters", Errors: []int{400, 413, 415, 422, 503},
 			RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}, Responses: redriven,
@@ -177,21 +174,6 @@ func (s *Service) letter(q *rest.Request) error {
 	return q.JSON(http.StatusOK, letterOf(l))
 }
 
-func (s *Service) redriveOne(q *rest.Request) error {
-	if _, err := q.Body(nil); err != nil {
-		return err
-	}
-	l, err := s.oneLetter(q)
-	if err != nil {
-		return err
-	}
-	out := s.redrive(q, []DeadLetter{l})
-	if len(out.Failed) > 0 {
-		return problem.Unavailable("the letter could not be put back: " + out.Failed[0].Detail)
-	}
-	return q.JSON(http.StatusOK, out)
-}
-
 func (s *Service) redriveMany(q *rest.Request, schema *huma.Schema) error {
 	raw, p := q.Body(schema)
 	if p != nil {
@@ -237,7 +219,7 @@ const maxRedrive = 10000
 func (s *Service) redrive(q *rest.Request, letters []DeadLetter) Redriven {
 	out := Redriven{Redriven: []uint64{}, Failed: []RedriveFailure{}}
 	for _, l := range letters {
-		err := s.o.DeadLetters.Redrive(q.Context(), l.Seq)
+		err := s.o.DeadLetters.Redrive(q.Context(), l.Seq, nil)
 		if err == nil {
 			out.Redriven = append(out.Redriven, l.Seq)
 			continue
@@ -262,8 +244,11 @@ type DeadLetters interface {
 	List(ctx context.Context, after uint64, limit int) ([]DeadLetter, error)
 	// Get returns one letter, or an error that is [ErrNoLetter].
 	Get(ctx context.Context, seq uint64) (DeadLetter, error)
-	// Redrive publishes a letter to its subject again and removes it, or returns an error that is [ErrNoLetter].
-	Redrive(ctx context.Context, seq uint64) error
+	// Redrive publishes a letter to its subject again and removes it, or returns an error that is [ErrNoLetter]. edited replaces the body of a command, nil leaves it:
+	// an error then may be [streams.ErrSubject] (it is no command) or [publish.ErrPutBack].
+	Redrive(ctx context.Context, seq uint64, edited []byte) error
+	// Drop removes a letter, or returns an error that is [ErrNoLetter].
+	Drop(ctx context.Context, seq uint64) error
 }
 
 // ErrNoLetter says that there is no dead letter of that sequence; [publish.ErrNoLetter] is it as well.

@@ -3,7 +3,7 @@ import { connect } from 'node:net';
 import { until } from './server.mjs';
 
 /** publish sends one message over NATS, as any client may. */
-function publish(server, subject, body, id) {
+export function publish(server, subject, body, id) {
   const [host, port] = server.flags[6].split(':');
   return new Promise((resolve, reject) => {
     const socket = connect(Number(port), host);

@@ -1,8 +1,8 @@
 // The pages of operations and of the systems in a real browser: each at two widths, light and dark, and what is done on them.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { desktop, hold, openPage, stage, until } from './server.mjs';
-import { answers, furnish, outbox, tenants } from './systems.mjs';
+import { desktop, hold, openPage, stage, until, violations } from './server.mjs';
+import { answers, furnish, outbox, publish, tenants } from './systems.mjs';
 
 const hostile = '<img src=x onerror=window.hacked=1>';
 
@@ -53,6 +53,33 @@ test('letters of one cause are one group, and are redriven together', async () =
   await page.waitForSelector('.toast:has-text("4 sent again")');
   const left = (await server.ask('/v1/dead-letters?machine=service')).body.items.map((l) => l.seq);
   assert.deepEqual(left.filter((seq) => before.includes(seq)), [], 'what has come back is another letter');
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('a letter is edited, and others are dropped with a reason', async () => {
+  const letters = async () => (await server.ask('/v1/dead-letters?machine=elsewhere')).body.items;
+  for (const id of ['one', 'two']) await publish(server, `instar.cmd.elsewhere.default.${id}.go`, '{"note": "broken"}', 'elsewhere/default.' + id + '/1');
+  await until('both are dead', async () => (await letters()).length === 2);
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/dead-letters?machine=elsewhere');
+  await page.locator('.letter-group summary').first().click();
+  await page.locator('button:has-text("Edit and redrive")').first().click();
+  await page.fill('dialog textarea', '{"note": ');
+  await page.click('dialog button[type=submit]');
+  await page.waitForSelector('dialog .failure');
+  assert.deepEqual(await violations(page), []);
+  await page.fill('dialog textarea', '{"note": "mended"}');
+  await page.click('dialog button[type=submit]');
+  await page.waitForSelector('.toast:has-text("Sent again")');
+  await until('it has come back as it was written', async () => { const all = await letters(); return all.length === 2 && all[1].body.note === 'mended'; });
+  await page.reload();
+  await page.click('.letter-acts button:has-text("Drop all")');
+  assert.ok(await page.locator('dialog button[type=submit]').isDisabled(), 'without a reason');
+  await page.fill('dialog input', 'nobody sends it any more');
+  await page.click('dialog button[type=submit]');
+  await page.waitForSelector('.toast:has-text("2 dropped")');
+  assert.deepEqual(await letters(), []);
   assert.deepEqual(page.wrong, []);
   await context.close();
 });

@@ -168,11 +168,17 @@ func (d DeadLetters) Get(ctx context.Context, seq uint64) (DeadLetter, error) {
 }
 
 // Redrive puts a dead letter back where it came from and removes it. It goes under an id derived from the letter, so that redriving it twice within the stream's window does so
-// once.
-func (d DeadLetters) Redrive(ctx context.Context, seq uint64) error {
+// once. edited replaces the body of a command, nil leaves it; what was put back before, and its letter left, is not edited any more: that is an error.
+func (d DeadLetters) Redrive(ctx context.Context, seq uint64, edited []byte) error {
 	l, err := d.Get(ctx, seq)
 	if err != nil {
 		return err
+	}
+	if edited != nil && !under(l.Subject, d.Names.StoredAll()) {
+		return fmt.Errorf("streams: dead letter %d is no command, and only those can be edited: %w", seq, streams.ErrSubject)
+	}
+	if edited != nil {
+		l.Body = edited
 	}
 	m := &nats.Msg{Subject: l.Subject, Data: l.Body, Header: nats.Header{}}
 	if streams.Header(l.Header, headerDeadTruncated) != "" {
@@ -196,15 +202,40 @@ func (d DeadLetters) Redrive(ctx context.Context, seq uint64) error {
 	default:
 		return fmt.Errorf("streams: dead letter %d does not say where it came from: subject %q is no stored command and no effect: %w", seq, l.Subject, streams.ErrSubject)
 	}
-	if r := d.Appender.Append(ctx, []Write{{d.Names.Stream(stream), m}})[0]; r.Err != nil {
+	switch r := d.Appender.Append(ctx, []Write{{d.Names.Stream(stream), m}})[0]; {
+	case r.Err != nil:
 		return fmt.Errorf("streams: cannot put dead letter %d back to %s: %w", seq, l.Subject, r.Err)
+	case r.Duplicate && edited != nil:
+		return fmt.Errorf("streams: %w: dead letter %d", ErrPutBack, seq)
 	}
+	if err := d.remove(ctx, seq); err != nil {
+		return fmt.Errorf("streams: dead letter %d is put back, but cannot be removed: %w", seq, err)
+	}
+	return nil
+}
+
+// ErrPutBack says that a letter was put back before, and was not removed then.
+var ErrPutBack = errors.New("it was put back before")
+
+// Drop removes a dead letter, whose message nobody handles then, or returns [ErrNoLetter].
+func (d DeadLetters) Drop(ctx context.Context, seq uint64) error {
+	if _, err := d.Get(ctx, seq); err != nil {
+		return err
+	}
+	if err := d.remove(ctx, seq); err != nil {
+		return fmt.Errorf("streams: cannot remove dead letter %d: %w", seq, err)
+	}
+	return nil
+}
+
+// remove removes a letter that may be gone already.
+func (d DeadLetters) remove(ctx context.Context, seq uint64) error {
 	s, err := d.stream(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.DeleteMsg(ctx, seq); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-		return fmt.Errorf("streams: dead letter %d is put back, but cannot be removed: %w", seq, err)
+	if err := s.DeleteMsg(ctx, seq); !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return err
 	}
 	return nil
 }

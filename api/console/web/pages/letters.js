@@ -1,7 +1,7 @@
 // Dead letters: messages that no code could handle, put together by their cause, so that one mends the cause and sends all of it again. What they hold is shown as it is.
 import { html, useMemo, useState } from '../app/base.js';
 import { entityURL, get, may, ofKey, send } from '../app/api.js';
-import { ask } from '../app/dialog.js';
+import { Dialog, ask, open } from '../app/dialog.js';
 import { Icon } from '../app/icons.js';
 import { Command, Empty, Failure, Heading, Json, Loading } from '../app/parts.js';
 import { useQuery } from '../app/router.js';
@@ -66,6 +66,27 @@ export default function Letters() {
     }
     it.reload();
   };
+  const drop = async (some) => {
+    const reason = await open(Write, { title: some.length === 1 ? `Drop letter ${some[0].seq}` : `Drop ${count(some.length)} letters`, text: 'Nobody will ever handle what they hold, and nothing brings it back. The reason is logged.', label: 'Reason', action: 'Drop', tone: 'danger' });
+    if (!reason) return;
+    let dropped = 0;
+    try {
+      for (let i = 0; i < some.length; i += page) {
+        const { data } = await send('POST', '/v1/dead-letters/drop', { body: { seqs: some.slice(i, i + page).map((l) => l.seq), reason } });
+        dropped += data.dropped.length;
+      }
+      toast(`${count(dropped)} dropped.`, dropped === some.length ? 'good' : 'bad');
+    } catch (e) {
+      toast(`${count(dropped)} were dropped, then: ${e.message}`, 'bad');
+    }
+    it.reload();
+  };
+  const edit = async (l) => {
+    const sent = await open(Write, { title: `Redrive letter ${l.seq} with another body`, text: 'The command is sent to its subject again with this body, and the letter is gone.', label: 'Body, as JSON', action: 'Redrive', tone: 'main', begin: typeof l.body === 'string' ? l.body : JSON.stringify(l.body ?? {}, null, 2),
+      run: (text) => send('POST', `/v1/dead-letters/${l.seq}/redrive`, { body: { body: JSON.parse(text) } }) });
+    if (sent) toast('Sent again as you wrote it. What still cannot be handled comes back here.', 'good');
+    it.reload();
+  };
   const redriveAll = async (g) => {
     const n = g.items.length;
     if (n === 1 || await ask({ title: `Redrive ${count(n)} letters`, text: `Each is sent to its subject again, and leaves the dead letters. What failed for “${g.cause}” fails again unless that was mended.`, action: `Redrive ${count(n)}`, tone: 'main' })) await redrive(g.items);
@@ -76,11 +97,11 @@ export default function Letters() {
       ${machines.map((m) => html`<button key=${m} type="button" class="chip" aria-pressed=${machine === m} onClick=${() => setQuery({ machine: m })}>${m}</button>`)}</div>`}
     ${!it.data ? !it.error && html`<${Loading} />` : !all.length ? html`<div class="card"><${Empty} icon="letter" title="No dead letters"><p>Everything that was sent could be handled.</p></${Empty}></div>` : html`
       ${it.data.more && html`<p class="faint small">These are the oldest ${count(it.data.items.length)}; newer ones are shown when these are gone.</p>`}
-      ${all.map((g) => html`<${Group} key=${g.id} g=${g} redrive=${redrive} redriveAll=${redriveAll} open=${all.length === 1} />`)}
+      ${all.map((g) => html`<${Group} key=${g.id} g=${g} acts=${{ redrive, redriveAll, drop, edit }} open=${all.length === 1} />`)}
       <div class="stack"><p class="faint small">The same on the command line:</p><${Command} text="instar dlq ls" /></div>`}`;
 }
 
-function Group({ g, redrive, redriveAll, open }) {
+function Group({ g, acts, open }) {
   const [shown, setShown] = useState(open ? 20 : 0);
   const [busy, setBusy] = useState(false);
   const run = (f) => async () => { setBusy(true); await f(); setBusy(false); };
@@ -91,21 +112,45 @@ function Group({ g, redrive, redriveAll, open }) {
     <header class="letter-head"><div><h2 class="wrap">${g.cause || 'No reason is given'}</h2>
       <p class="small faint">${g.machine && html`<b>${g.machine}</b> · `}given up by ${g.consumer} · ${n > 1 ? html`<${Time} at=${first.time} /> to <${Time} at=${last.time} />` : html`<${Time} at=${first.time} />`}</p></div>
       <div class="letter-acts"><span class="badge badge-bad num">${count(n)}</span>
-        ${may('admin') && html`<button type="button" class="button" disabled=${busy} onClick=${run(() => redriveAll(g))}>${busy ? 'Sending…' : n === 1 ? 'Redrive' : `Redrive all ${count(n)}`}</button>`}</div></header>
+        ${may('admin') && html`<button type="button" class="button" disabled=${busy} onClick=${run(() => acts.redriveAll(g))}>${busy ? 'Sending…' : n === 1 ? 'Redrive' : `Redrive all ${count(n)}`}</button><button type="button" class="button button-warn" disabled=${busy} onClick=${run(() => acts.drop(g.items))}>${n === 1 ? 'Drop' : 'Drop all'}</button>`}</div></header>
     <button type="button" class="button button-quiet small" aria-expanded=${shown > 0} onClick=${() => setShown(shown ? 0 : 20)}><${Icon} name=${shown ? 'down' : 'right'} />${shown ? 'Hide' : 'Show'} ${n === 1 ? 'it' : 'them'}</button>
-    ${shown > 0 && html`<ul class="letters">${g.items.slice(0, shown).map((l) => html`<${Letter} key=${l.seq} l=${l} redrive=${redrive} />`)}</ul>`}
+    ${shown > 0 && html`<ul class="letters">${g.items.slice(0, shown).map((l) => html`<${Letter} key=${l.seq} l=${l} acts=${acts} />`)}</ul>`}
     ${shown > 0 && shown < n && html`<button type="button" class="button small" onClick=${() => setShown(shown + 100)}>Show more (${count(n - shown)})</button>`}
   </section>`;
 }
 
-function Letter({ l, redrive }) {
+function Letter({ l, acts }) {
   const [busy, setBusy] = useState(false);
+  const run = (f) => async () => { setBusy(true); await f(); setBusy(false); };
   return html`<li><details><summary><span class="mono">${l.key || l.subject}</span><span class="faint small"><span class="num">${l.tries}</span> ${l.tries === 1 ? 'delivery' : 'deliveries'} · <${Time} at=${l.time} /></span></summary>
     <div class="stack">
       <p class="wrap">${l.reason}</p>
       <p class="small faint">letter <span class="num">${l.seq}</span> · consumer <span class="mono">${l.consumer}</span> · subject <span class="mono">${l.subject}</span></p>
       ${l.body === undefined ? html`<p class="faint small">Its body is empty.</p>` : html`<${Json} value=${l.body} label=${`Body of the letter ${l.seq}`} />`}
       <div class="chips">${l.machine && l.key && html`<a class="button small" href=${entityURL(l.machine, ofKey(l.key))}>Open the ${l.machine}<${Icon} name="right" /></a>`}
-        ${may('admin') && html`<button type="button" class="button small" disabled=${busy} onClick=${async () => { setBusy(true); await redrive([l]); setBusy(false); }}>Redrive this one</button>`}</div>
+        ${may('admin') && html`<button type="button" class="button small" disabled=${busy} onClick=${run(() => acts.redrive([l]))}>Redrive this one</button>
+          ${/\.in\.\d/.test(l.subject) && html`<button type="button" class="button small" disabled=${busy} onClick=${run(() => acts.edit(l))}>Edit and redrive</button>`}
+          <button type="button" class="button button-warn small" disabled=${busy} onClick=${run(() => acts.drop([l]))}>Drop this one</button>`}</div>
     </div></details></li>`;
+}
+
+/** Write asks for a text, and answers it; with run it is sent before, and stays open where that fails. */
+function Write({ title, text, label, action, tone, begin = '', run, close }) {
+  const [value, set] = useState(begin);
+  const [error, setError] = useState();
+  const go = async (e) => {
+    e.preventDefault();
+    try {
+      await run?.(value);
+      close(value.trim());
+    } catch (problem) {
+      setError(problem);
+    }
+  };
+  return html`<${Dialog} title=${title} onClose=${() => close('')} wide=${!!run}>
+    <form onSubmit=${go}><p>${text}</p>
+      <label class="field"><span>${label}</span>${run ? html`<textarea class="input mono" rows="12" spellcheck=${false} autofocus value=${value} onInput=${(e) => set(e.target.value)}></textarea>` : html`<input class="input" autocomplete="off" maxlength="1024" autofocus value=${value} onInput=${(e) => set(e.target.value)} />`}</label>
+      <${Failure} error=${error} small />
+      <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close('')}>Cancel</button><button type="submit" class=${'button button-' + tone} disabled=${!value.trim()}>${action}</button></footer></form>
+  </${Dialog}>`;
 }
