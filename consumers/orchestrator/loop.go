@@ -150,7 +150,12 @@ func (o *Orchestrator) serve(ctx context.Context) error {
 		for _, q := range []struct {
 			from *index.Queue
 			take func(index.Item, bool)
-		}{{queues, l.queue}, {repos, l.repository}, {tasks, l.task}} {
+		}{{tasks, l.task}, {queues, l.queue}, {repos, l.repository}} {
+			if q.from == queues && l.sched.Waiting() > 0 && !l.early(l.clock()) { // a task is not started past a pause that was answered before it was made
+				if err := l.current(); err != nil {
+					return err
+				}
+			}
 			changes, _, err := q.from.Take(mostChanges, math.MaxInt)
 			if err != nil {
 				return err
@@ -246,7 +251,7 @@ func (l *loop) load() error {
 	return nil
 }
 
-// current waits until this node has seen all that limits tasks: whoever scheduled before may have gone by a pause, or a lower limit, that has not arrived here yet.
+// current waits until this node has seen all that limits tasks: a pause, or a lower limit, that was answered, or by which whoever scheduled before went, may not have arrived here yet.
 func (l *loop) current() error {
 	ctx, cancel := context.WithTimeout(l.ctx, currentWithin)
 	defer cancel()

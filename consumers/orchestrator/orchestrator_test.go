@@ -5,6 +5,7 @@ import (
 	crand "crypto/rand"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -104,11 +105,6 @@ func TestOrderOfDependenciesDelaysAndBatches(t *testing.T) {
 	w.repository("b", repository.Spec{})
 	in := task.Order{Batch: "b1", StopBatch: true}
 	w.applied(repository.Machine, "default.b", "pause", nil)
-	paused, _ := w.Entity(repository.Machine, "default.b")
-	w.Eventually("the pause is seen", func() bool {
-		item, _ := w.last.Repositories.Get("default.b")
-		return item.Version >= paused.Version
-	})
 	for i, id := range []string{"ok", "fails", "never", "neither"} {
 		w.applied(task.Machine, "default.b."+id, "create", task.CreateBody{Spec: task.Spec{Type: "noop", SortOrder: i}, Run: true, Order: in})
 	}
@@ -277,4 +273,36 @@ func TestTakeoversExceedNoLimitAndLoseNothing(t *testing.T) {
 		w.comes(repository.Machine, fmt.Sprint("r", r), repository.Completed)
 	}
 	w.check(5, nil, nil)
+}
+
+// A pause that was answered holds for a task that is made after it, also on a node that hears of the task first.
+func TestAPauseThatWasAnsweredHolds(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.OS)
+	var gate atomic.Pointer[chan struct{}]
+	w.reading = func(m *machines.Machine) {
+		if shut := gate.Load(); shut != nil && m == repository.Machine {
+			<-*shut
+		}
+	}
+	w.repository("a", repository.Spec{})
+	w.orchestrate(w.Deps)
+	w.task("a.first", task.Spec{})
+	w.comes(task.Machine, "a.first", task.Succeeded)
+	shut := make(chan struct{})
+	gate.Store(&shut)
+	open := sync.OnceFunc(func() { gate.Store(nil); close(shut) })
+	t.Cleanup(open)
+	w.applied(repository.Machine, "default.a", "pause", nil)
+	w.task("a.second", task.Spec{})
+	require.Never(t, func() bool { return w.state(task.Machine, "a.second") != task.Queued }, time.Second, 10*time.Millisecond, "its repository is paused")
+	open()
+	paused, _ := w.Entity(repository.Machine, "default.a")
+	w.Eventually("the pause is seen", func() bool {
+		item, _ := w.last.Repositories.Get("default.a")
+		return item.Version >= paused.Version
+	})
+	require.Equal(t, task.Queued, w.state(task.Machine, "a.second"))
+	w.applied(repository.Machine, "default.a", "resume", nil)
+	w.comes(task.Machine, "a.second", task.Succeeded)
 }

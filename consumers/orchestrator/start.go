@@ -13,7 +13,7 @@ import (
 // grant takes what may start, writes its slots, and only then sends the starts. It reports whether anything was granted.
 func (l *loop) grant() (bool, error) {
 	now := l.clock()
-	if l.held = now.Sub(l.settled) < l.pace(); l.held {
+	if l.held = l.early(now); l.held {
 		return false, nil
 	}
 	granted := l.sched.Next(now, min(mostGrants, maxSlots-len(l.ledger.slots), l.ledger.room()))
@@ -41,6 +41,9 @@ func (l *loop) grant() (bool, error) {
 	}
 	return len(granted) > 0, nil
 }
+
+// early reports whether the ledger is to be left alone still.
+func (l *loop) early(now time.Time) bool { return now.Sub(l.settled) < l.pace() }
 
 // pace is how long the ledger is left alone after a write, so that a write stands for what comes together. After a silence nothing waits.
 func (l *loop) pace() time.Duration {

@@ -34,7 +34,8 @@ type world struct {
 	last    *Orchestrator // that was started
 	mu      sync.Mutex
 	perform func(context.Context, machines.Task, task.Run) machines.Result
-	erase   func(context.Context) // before anything starts; nil erases at once
+	erase   func(context.Context)   // before anything starts; nil erases at once
+	reading func(*machines.Machine) // before an index of an orchestrator takes a value; nil does nothing
 }
 
 func setup(t *testing.T, profile embedded.Profile) *world {
@@ -89,6 +90,9 @@ func (w *world) follows(d consumers.Deps, run func(context.Context, *Orchestrato
 		read func(string, []byte) (any, error)
 	}{{task.Machine, &o.Tasks, TaskValue}, {repository.Machine, &o.Repositories, RepositoryValue}, {queue.Machine, &o.Queues, QueueValue}} {
 		*x.to = index.New(d.JS, d.Names.Bucket(x.m.Plural), func(key string, value []byte) (index.Meta, error) {
+			if w.reading != nil {
+				w.reading(x.m)
+			}
 			meta, err := index.DescribeJSON(value)
 			if err == nil {
 				meta.Value, err = x.read(key, value)
