@@ -9,7 +9,6 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/bcc94042/instar/providers/database/secret"
+	"github.com/bcc94042/instar/streams"
 )
 
 // ErrClosed: the tenant was deprovisioned, or is not active.
@@ -219,18 +219,19 @@ const missed = 2 * time.Second
 func (d *DB) lists(ctx context.Context, routes jetstream.KeyValue) (map[string]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	s, err := d.o.JetStream.Stream(ctx, "KV_"+routes.Bucket())
+	s, err := d.o.JetStream.Stream(ctx, streams.BucketStream(routes.Bucket()))
 	if err != nil {
 		return nil, err
 	}
-	prefix := "$KV." + routes.Bucket() + "."
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(streams.BucketSubject(routes.Bucket(), ">")))
 	if err != nil {
 		return nil, err
 	}
 	keys := map[string]bool{}
 	for subject := range info.State.Subjects {
-		keys[strings.TrimPrefix(subject, prefix)] = true
+		if _, key, ok := streams.BucketKey(subject); ok {
+			keys[key] = true
+		}
 	}
 	return keys, nil
 }
