@@ -43,7 +43,7 @@ var guards = []Mutant{
 	{Name: "outbox-dropped", By: "P1", Out: "the outbox in the value", Patches: patch("consumers/engine/commit.go",
 		"e.LastEvent, e.Commands, e.Outbox = s.lastEvent, s.outcomesToStore(), s.outbox",
 		"e.LastEvent, e.Commands, e.Outbox = s.lastEvent, s.outcomesToStore(), nil")},
-	{Name: "finish-not-awaited", By: "I3", Aim: "elect", Out: "that a batch waits for the end of the one before", Patches: patch("consumers/engine/commit.go",
+	{Name: "finish-not-awaited", By: "I9b", Aim: "elect", Out: "that a batch waits for the end of the one before", Patches: patch("consumers/engine/commit.go",
 		"\tif err := p.awaitFinished(); err != nil {\n\t\treturn err\n\t}\n\tfor _, it := range items {\n\t\tit.known",
 		"\tp.finishing = nil\n\tfor _, it := range items {\n\t\tit.known")},
 	{Name: "overtaking", By: "I2", Quick: true, Out: "that an entity waits for what it emitted before", Patches: patch("consumers/engine/commit.go",
