@@ -1,8 +1,9 @@
-// Package ownfile writes files that only their owner may read.
+// Package ownfile writes files that only their owner may read, and removes what is the owner's.
 package ownfile
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -31,4 +32,19 @@ func Replace(path string, raw []byte) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
+}
+
+// RemoveAll removes a path with all that is below it, also from directories whose mode would not let their owner do so.
+func RemoveAll(path string) error {
+	err := os.RemoveAll(path)
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	_ = filepath.WalkDir(path, func(at string, d fs.DirEntry, _ error) error { // what is still in the way, the second try tells
+		if d != nil && d.IsDir() {
+			_ = os.Chmod(at, 0o700) // #nosec G302 -- of a directory
+		}
+		return nil
+	})
+	return os.RemoveAll(path)
 }

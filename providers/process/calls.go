@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/bcc94042/instar/internal/ownfile"
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/providers"
 )
@@ -151,7 +152,7 @@ func (g *Gateway) Delete(ctx context.Context, req providers.DeleteRequest) error
 	}
 	s := u.state
 	if !s.Gone {
-		s.Deleting, s.Force = true, s.Force || req.Force
+		s.Deleting, s.Force, u.left = true, s.Force || req.Force, ""
 	}
 	if s.Gone && known == req.Fence {
 		return nil
@@ -170,7 +171,7 @@ func (g *Gateway) Delete(ctx context.Context, req providers.DeleteRequest) error
 // bury makes a tombstone of the state: it keeps the fence for later lives. The lock is held.
 func (u *unit) bury() error {
 	s := u.state
-	if err := errors.Join(os.RemoveAll(filepath.Join(u.dir, "logs")), os.RemoveAll(u.home())); err != nil {
+	if err := errors.Join(ownfile.RemoveAll(filepath.Join(u.dir, "logs")), ownfile.RemoveAll(u.home())); err != nil {
 		return err
 	}
 	u.state = &state{Namespace: s.Namespace, Name: s.Name, Fence: s.Fence, Writes: s.Writes, Gone: true, Life: s.Life, UID: s.UID}
@@ -182,7 +183,7 @@ func (u *unit) bury() error {
 		u.socket.close()
 		u.socket = nil
 	}
-	u.aimed = ""
+	u.aimed, u.left = "", ""
 	u.log.Info("service is gone")
 	return nil
 }

@@ -82,7 +82,10 @@ func (u *unit) observation() service.Observation {
 	if configurations.status != machines.True {
 		ready = configurations
 	}
-	if s.Deleting {
+	switch {
+	case s.Deleting && u.left != "":
+		ready = verdictOf{machines.False, ReasonNotRemoved, u.left}
+	case s.Deleting:
 		ready = verdictOf{machines.Unknown, "Terminating", "the processes are ending"}
 	}
 	o.Ready, o.Reason, o.Message = ready.status, ready.reason, ready.message

@@ -36,6 +36,7 @@ type unit struct {
 	socket *socket
 	moving bool            // a revision of the same socket still answers beside the serving one
 	aimed  string          // what the forwarder was told last
+	left   string          // why the end cannot be completed; tried again, and empty while it is not known
 	copies *sync.WaitGroup // the supervisors of this life
 }
 
@@ -189,7 +190,9 @@ func (u *unit) finish() bool {
 		return false
 	}
 	if err := u.bury(); err != nil {
-		u.log.Error("cannot store the end of a service", "error", err)
+		u.left = err.Error()
+		u.log.Error("cannot complete the end of a service", "error", err)
+		u.gateway.notify(u.key)
 		return false
 	}
 	u.gateway.notify(u.key)

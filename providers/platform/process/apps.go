@@ -16,6 +16,7 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/process"
 )
 
 // Release is a version of a tenant's application that is to run.
@@ -91,10 +92,18 @@ func (a *Apps) Forget(namespace, tenant, owner string) error {
 	if err != nil || has != "" && has != owner {
 		return err
 	}
-	if err := errors.Join(os.RemoveAll(dir), os.RemoveAll(markOf(dir))); err != nil {
+	if err := removed(dir); err != nil {
 		return providers.Errorf(providers.Internal, "cannot remove the directory of %s: %v", tenant, err)
 	}
 	return nil
+}
+
+// removed removes a directory, and then the mark of its owner, without which what is left would be anybody's.
+func removed(dir string) error {
+	if err := ownfile.RemoveAll(dir); err != nil {
+		return err
+	}
+	return os.RemoveAll(markOf(dir))
 }
 
 // markOf is the file with the owner of a directory. It is beside it, where the tenant's processes do not look.
@@ -164,7 +173,7 @@ func (a *Apps) clear(r *Release) error {
 	if _, err := a.gateway.Observe(context.Background(), providers.ObserveRequest{Request: r.request()}); !providers.IsNotFound(err) {
 		return nil
 	}
-	if err := os.RemoveAll(a.gateway.Home(r.Namespace, r.Name)); err != nil {
+	if err := ownfile.RemoveAll(a.gateway.Home(r.Namespace, r.Name)); err != nil {
 		return providers.Errorf(providers.Internal, "cannot remove the directory of %s: %v", r.Name, err)
 	}
 	return nil
@@ -242,16 +251,21 @@ func (a *Apps) Look(ctx context.Context, namespace, name string) (Rollout, error
 	return at, nil
 }
 
-// Remove ends a release, and returns when nothing of it is left. That there is none is fine; an attempt before this one cannot make it any more.
+// Remove ends a release, and returns when nothing of it is left, or what is left cannot be removed: then it is Unavailable. That there is none is fine; an attempt before this one cannot make it any more.
 func (a *Apps) Remove(ctx context.Context, r Release) error {
 	if err := a.gateway.Delete(ctx, providers.DeleteRequest{Request: r.request()}); err != nil {
 		return err
 	}
 	for {
-		if _, err := a.gateway.Observe(ctx, providers.ObserveRequest{Request: r.request()}); providers.IsNotFound(err) {
+		now, err := a.gateway.Observe(ctx, providers.ObserveRequest{Request: r.request()})
+		if providers.IsNotFound(err) {
 			break
-		} else if err != nil {
+		}
+		if err != nil {
 			return err
+		}
+		if now.Reason == process.ReasonNotRemoved {
+			return providers.Errorf(providers.Unavailable, "the processes of %s have ended, and something of it cannot be removed: %s", r.Name, now.Message)
 		}
 		if err := wait.Pause(ctx, poll); err != nil {
 			return err

@@ -4,16 +4,20 @@ package process_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/platform/process"
@@ -211,4 +215,38 @@ func TestADirectoryIsItsOwners(t *testing.T) {
 	left, err := os.ReadDir(filepath.Dir(tenant))
 	require.NoError(t, err)
 	require.Empty(t, left)
+}
+
+// What keeps the directory of a release from being removed is told at once, and the end goes on when that is mended.
+func TestADirectoryThatCannotBeRemovedIsTold(t *testing.T) {
+	t.Parallel()
+	a := opened(t, config(t, t.TempDir()))
+	address, err := a.Deploy(t.Context(), release(1, "1.0"))
+	require.NoError(t, err)
+	kept := filepath.Join(ask(t, address).Work, "kept")
+	require.NoError(t, os.WriteFile(kept, nil, 0o600))
+	mend := immutable(t, kept)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err = a.Remove(ctx, release(1, ""))
+	require.True(t, providers.IsUnavailable(err), "%v", err)
+	require.ErrorContains(t, err, "kept: operation not permitted")
+	mend()
+	require.NoError(t, a.Remove(ctx, release(1, "")))
+	require.NoFileExists(t, kept)
+}
+
+// immutable keeps a file from being removed, until the function that it returns is called.
+func immutable(t *testing.T, path string) (mend func()) {
+	t.Helper()
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	set := func(flags int) error { return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags) }
+	const immutable = 0x10 // FS_IMMUTABLE_FL
+	if err := set(immutable); err != nil {
+		t.Skip("nothing here can be kept from being removed: ", err)
+	}
+	mend = sync.OnceFunc(func() { require.NoError(t, errors.Join(set(0), f.Close())) })
+	t.Cleanup(mend)
+	return mend
 }
