@@ -3,6 +3,7 @@
 package process
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -114,4 +116,43 @@ func TestPortsComeFromTheRangeUntilThereAreNone(t *testing.T) {
 	require.ErrorContains(t, err, fmt.Sprintf("all ports of 127.0.0.1 from %d to %d are in use", port, port))
 	require.NoError(t, g.Delete(t.Context(), providers.DeleteRequest{Request: apply("web", "", 2).Request}))
 	require.Eventually(t, func() bool { _, err := g.Apply(t.Context(), apply("two", "public", 1)); return err == nil }, awhile, tick, "it is free again")
+}
+
+// freeze stops a process, and returns when none of its threads goes on.
+func freeze(t *testing.T, pid int) {
+	t.Helper()
+	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	require.Eventually(t, func() bool {
+		threads, err := filepath.Glob("/proc/" + itoa(pid) + "/task/*/stat")
+		require.NoError(t, err)
+		for _, path := range threads {
+			if raw, err := os.ReadFile(path); err == nil && !bytes.HasPrefix(raw[bytes.LastIndexByte(raw, ')')+1:], []byte(" T")) {
+				return false
+			}
+		}
+		return true
+	}, awhile, tick)
+}
+
+// A program that hangs keeps its socket and its process: it is ended, and started anew.
+func TestAProcessThatDoesNotAnswerForLongIsStartedAnew(t *testing.T) {
+	t.Parallel()
+	c, req := config(t.TempDir()), apply("web", "public", 1)
+	c.Grace = 100 * time.Millisecond
+	public := c.Templates["public"]
+	public.Hung = 500 * time.Millisecond
+	c.Templates["public"] = public
+	req.Spec.Probe.TimeoutMillis = 200
+	g, o := servingOne(t, c, req)
+	first := pid(t, g, "default.web")
+	freeze(t, first)
+	require.Equal(t, "web-00001 true", ask(t, o.URL), "the connection waits for the next one")
+	require.False(t, runs(first))
+	await(t, g, req, converged(req))
+	require.NoError(t, g.Close(false)) // nor does one help that hung before a start of the control plane
+	second := pid(t, g, "default.web")
+	freeze(t, second)
+	opened(t, c)
+	require.Equal(t, "web-00001 true", ask(t, o.URL))
+	require.False(t, runs(second))
 }

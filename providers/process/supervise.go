@@ -59,11 +59,11 @@ func (u *unit) supervise(ctx context.Context, r *revision, c *copied) {
 			}
 		}
 		if p != nil {
-			ended := u.attend(ctx, r, c, p)
+			ended, why := u.attend(ctx, r, c, p)
 			if !ended {
 				return
 			}
-			u.crashed(r, c, p.Exit().String()+u.lastWords(r.Name))
+			u.crashed(r, c, cmp.Or(why, p.Exit().String()+u.lastWords(r.Name)))
 		}
 		u.mu.Lock()
 		wait := min(u.gateway.config.Backoff<<min(max(c.crashes-1, 0), 16), u.gateway.config.BackoffCap)
@@ -83,9 +83,7 @@ func (u *unit) supervise(ctx context.Context, r *revision, c *copied) {
 // crashed notes that a copy has no process, unless that was wanted.
 func (u *unit) crashed(r *revision, c *copied, how string) {
 	u.change(func() {
-		if stable := 20 * u.gateway.config.Backoff; c.ready && time.Since(c.since) > stable {
-			c.crashes = 0
-		}
+		u.pardon(c)
 		c.Process, c.Address, c.ready, c.active, c.fails = nil, "", false, false, 0
 		if c.quits() {
 			return
@@ -96,9 +94,16 @@ func (u *unit) crashed(r *revision, c *copied, how string) {
 	})
 }
 
-// attend watches and probes one process until it has ended, and ends it when the copy is to quit. It reports false
+// pardon forgets earlier crashes of a copy that was healthy for long. The lock is held.
+func (u *unit) pardon(c *copied) {
+	if stable := 20 * u.gateway.config.Backoff; c.ready && time.Since(c.since) > stable {
+		c.crashes = 0
+	}
+}
+
+// attend watches and probes one process until it has ended, and ends it when the copy is to quit, or hangs: then it says so. It reports false
 // when the control plane ends and the process runs on.
-func (u *unit) attend(ctx context.Context, r *revision, c *copied, p *child.Process) bool {
+func (u *unit) attend(ctx context.Context, r *revision, c *copied, p *child.Process) (ended bool, why string) {
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
@@ -110,18 +115,28 @@ func (u *unit) attend(ctx context.Context, r *revision, c *copied, p *child.Proc
 	life, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var probing sync.WaitGroup
-	probing.Go(func() { u.examine(life, r, c) })
+	hung := make(chan string, 1)
+	probing.Go(func() {
+		if last := u.examine(life, r, c); last != "" {
+			hung <- last
+		}
+	})
 	defer probing.Wait()
 	defer cancel()
 	select {
 	case <-p.Gone():
-		return true
+		return true, ""
 	case <-ctx.Done():
-		return false
+		return false, ""
 	case <-c.quit:
+	case last := <-hung:
+		why = "ended, as it was not healthy for " + u.hung(r).String() + ": " + last
 	}
-	return u.terminate(ctx, c, p)
+	return u.terminate(ctx, c, p), why
 }
+
+// hung is for how long a process of a revision may be unhealthy that serves; 0 is for ever.
+func (u *unit) hung(r *revision) time.Duration { return u.gateway.config.Templates[r.Spec.Image].Hung }
 
 // terminate ends a process: SIGTERM, and SIGKILL after the grace.
 func (u *unit) terminate(ctx context.Context, c *copied, p *child.Process) bool {
@@ -146,17 +161,23 @@ func (u *unit) terminate(ctx context.Context, c *copied, p *child.Process) bool 
 	}
 }
 
-// examine probes a copy until ctx ends, and notes what it finds.
-func (u *unit) examine(ctx context.Context, r *revision, c *copied) {
+// examine probes a copy until ctx ends, and notes what it finds. It returns before, with what the last probe has found, when the copy hangs.
+func (u *unit) examine(ctx context.Context, r *revision, c *copied) (last string) {
 	limits := patienceOf(r.Spec.Probe)
 	address := u.addressOf(c)
-	healthy := false
+	healthy, good, most := false, time.Now(), u.hung(r)
 	for {
 		err := probe(ctx, r.Spec.Probe, address)
 		if ctx.Err() != nil {
-			return
+			return ""
+		}
+		if err == nil {
+			good = time.Now()
 		}
 		healthy = u.probed(c, err, limits.failures)
+		if most > 0 && time.Since(good) > most && u.serves(r) { // one that starts has its own limit
+			return plain(err)
+		}
 		wait := limits.period
 		if !healthy {
 			wait = min(eager, limits.period)
@@ -166,9 +187,15 @@ func (u *unit) examine(ctx context.Context, r *revision, c *copied) {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return
+			return ""
 		}
 	}
+}
+
+func (u *unit) serves(r *revision) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return r.Phase == serving
 }
 
 // probed notes the outcome of a probe, and reports whether the copy counts as healthy.
@@ -183,6 +210,7 @@ func (u *unit) probed(c *copied, err error, failures int) bool {
 	} else {
 		c.fails++
 		c.last = plain(err)
+		u.pardon(c)
 		c.ready = c.ready && c.fails < failures
 	}
 	now := c.ready

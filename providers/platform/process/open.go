@@ -28,6 +28,7 @@ type Config struct {
 	Limits   builtin.Limits     // of each process; 1024 open files when zero
 	Health   string             // path that a live release answers with a status below 400; / when empty
 	Startup  time.Duration      // until it has to answer; 60 s when 0, at most an hour
+	Hung     time.Duration      // one that has not answered for so long is ended, and started anew; Startup when 0
 	Grace    time.Duration      // between SIGTERM and SIGKILL; 10 s when 0
 	Self     []string           // as of providers/process
 	Log      *slog.Logger
@@ -47,11 +48,12 @@ func Open(c Config) (*Apps, error) {
 		return nil, fmt.Errorf("applications of tenants need a directory, not %q: %w", c.Dir, cmp.Or(err, os.ErrInvalid))
 	}
 	c.Dir, c.Host, c.Health, c.Startup = dir, cmp.Or(c.Host, "127.0.0.1"), cmp.Or(c.Health, "/"), cmp.Or(c.Startup, time.Minute)
+	c.Hung = cmp.Or(c.Hung, c.Startup)
 	c.Limits.Files = cmp.Or(c.Limits.Files, 1024)
 	c.Limits.NoPrivileges, c.Limits.NoMemoryDumps = true, true
 	templates := make(map[string]process.Template, len(c.Versions))
 	for version, p := range c.Versions {
-		templates[version] = process.Template{Command: p.Command, Env: p.Env, Socket: process.SocketPublic, Home: true, Limits: c.Limits}
+		templates[version] = process.Template{Command: p.Command, Env: p.Env, Socket: process.SocketPublic, Home: true, Limits: c.Limits, Hung: c.Hung}
 	}
 	g, err := process.Open(process.Config{
 		Dir: filepath.Join(dir, "releases"), Host: c.Host, Ports: c.Ports, Templates: templates, NoBuiltins: true, Grace: c.Grace, Self: c.Self, Log: c.Log,
