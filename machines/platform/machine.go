@@ -100,7 +100,7 @@ var Stages = []session.Stage{
 		Started: EventDomainConfiguring, Ended: []string{EventDomainConfigured}, Body: Route{}, Doc: "The primary domain is being routed to the instance, and a custom one asked for.",
 	},
 	{
-		State: IssuingCert, Effect: "certify", Done: "certified", Failed: "certify-failed", Next: Verifying, Timeout: 15 * time.Minute, Retries: 5, Code: "CERT_ISSUANCE_FAILED",
+		State: IssuingCert, Effect: "certify", Done: "certified", Failed: "certify-failed", Next: Verifying, Timeout: 15 * time.Minute, Retries: 5, Wait: 2 * time.Minute, Code: "CERT_ISSUANCE_FAILED",
 		Started: EventCertIssuing, Ended: []string{EventCertIssued}, Body: Certificate{}, Doc: "The certificate of the primary domain is being issued.",
 	},
 	{

@@ -93,11 +93,28 @@ func (l *life) fail(effect, code string) (attempts int) {
 			continue
 		}
 		timer := l.e.Timers["deadline"]
-		require.LessOrEqual(l.t, timer.At.Sub(l.now), 5*time.Minute)
+		require.LessOrEqual(l.t, timer.At.Sub(l.now), 30*time.Minute)
 		l.now = timer.At
 		l.step(machines.Input{Command: machines.CommandElapsed, Body: machinetest.JSON(l.t, machines.Elapsed{Timer: "deadline", Armed: timer.Armed})})
 	}
 	return attempts
+}
+
+// What a certificate authority has refused it refuses for minutes at least, and each order counts.
+func TestTheWaitsOfACertificateAreThoseOfAnAuthority(t *testing.T) {
+	t.Parallel()
+	l := reach(t, "certify", `{"data":"shared"}`)
+	for attempt := 1; attempt <= 5; attempt++ {
+		failure := machines.Failure{Code: "unavailable", Message: "too soon", Retryable: true}
+		l.step(machines.Input{Command: machines.CommandFailed, Body: machinetest.JSON(t, machines.EffectFailed{Effect: "certify", Attempt: l.e.Effects["certify"].ID, Failure: failure})})
+		timer, least := l.e.Timers["deadline"], min(time.Minute<<(attempt-1), 15*time.Minute)
+		require.GreaterOrEqual(t, timer.At.Sub(l.now), least)
+		require.LessOrEqual(t, timer.At.Sub(l.now), 2*least)
+		require.Equal(t, fmt.Sprintf("unavailable: too soon; attempt %d of 6 begins at %s", attempt+1, timer.At.UTC().Format(time.RFC3339)), l.e.LastError.Message)
+		l.now = timer.At
+		l.step(machines.Input{Command: machines.CommandElapsed, Body: machinetest.JSON(t, machines.Elapsed{Timer: "deadline", Armed: timer.Armed})})
+	}
+	require.Equal(t, 6, l.data().Attempt)
 }
 
 const moved = `{"data":"shared","customDomain":"shop.example.com"}`

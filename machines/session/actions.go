@@ -1,6 +1,7 @@
 package session
 
 import (
+	"fmt"
 	"maps"
 	"time"
 
@@ -110,7 +111,11 @@ func (k *Kind[D]) GoOn(g, next *Stage) func(*machines.Tx[D]) {
 
 func (k *Kind[D]) planRetry(s *machines.Tx[D]) {
 	c, f := k.of(s.Data).course(), k.failure(s)
-	c.Phase, c.NextTry = RetryWait, s.Now().Add(k.wait(s, &f))
+	wait := k.wait(s, &f)
+	c.Phase, c.NextTry = RetryWait, s.Now().Add(wait)
+	if wait >= time.Minute { // somebody may look at it meanwhile
+		f.Message += fmt.Sprintf("; attempt %d of %d begins at %s", c.Attempt+1, k.now(s).Retries+1, c.NextTry.UTC().Format(time.RFC3339))
+	}
 	s.Fail(&f)
 	k.Tell(s, EventTimeout, map[string]any{"state": s.State()})
 	k.tell(s, "retrying", map[string]any{"state": s.State(), "attempt": c.Attempt, "nextTry": c.NextTry, "error": f})

@@ -19,6 +19,7 @@ type Stage struct {
 	Next    string // state; the machine has the edge where it is empty
 	Timeout time.Duration
 	Retries int             // beyond the first attempt
+	Wait    time.Duration   // before the second attempt, doubled by each further one up to half an hour, of which at least a half passes; 0 is any part of 5 s, up to 5 min
 	Code    string          // of the failure, unless it is TIMEOUT
 	Codes   map[string]bool // further codes that stand for themselves, and whether such a failure may be repeated
 	Started string          // event when an attempt begins
@@ -112,12 +113,28 @@ func (k *Kind[D]) failure(s *machines.Tx[D]) machines.Failure {
 	return out
 }
 
-// wait is 5 s, doubled up to 5 min, of which a random part, and never less than the provider asks for.
+// The waits of a stage that has none of its own, and the longest of one that has.
+const (
+	firstWait   = 5 * time.Second
+	mostWait    = 5 * time.Minute
+	mostOwnWait = 30 * time.Minute
+)
+
+// wait is a random part of what the stage says, and never less than the provider asks for.
 func (k *Kind[D]) wait(s *machines.Tx[D], f *machines.Failure) time.Duration {
-	ceiling := min(5*time.Second<<(k.of(s.Data).course().Attempt-1), 5*time.Minute)
+	g, before := k.now(s), k.of(s.Data).course().Attempt-1
+	least, ceiling := 500*time.Millisecond, min(firstWait<<before, mostWait)
+	if g.Wait > 0 {
+		ceiling = min(g.Wait<<before, mostOwnWait)
+		least = ceiling / 2
+	}
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s/%s/%d", s.Entity().Key(), s.State(), s.Entity().Version)
-	return max(time.Duration(float64(h.Sum64()>>11)/(1<<53)*float64(ceiling)), 500*time.Millisecond, f.RetryAfter)
+	part := time.Duration(float64(h.Sum64()>>11) / (1 << 53) * float64(ceiling))
+	if g.Wait > 0 {
+		part = least + part/2
+	}
+	return max(part, least, f.RetryAfter)
 }
 
 // Planned are the actions of the undo of a state, without what is skipped.
