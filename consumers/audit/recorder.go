@@ -1,7 +1,7 @@
 package audit
 
 // From events to records. serve opens the feed of a machine and repeats batch: the events that no record is about yet (recorded) become records (recordOf), which are appended to
-// the chains of their classes (append), and the batch is acknowledged. Whatever fails ends serve, which begins again without what it had in memory.
+// the chains of their classes (append), and the batch is acknowledged. Whatever fails ends serve, which begins again without what was in memory.
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -24,10 +25,23 @@ import (
 type Recorder struct {
 	consumers.Deps
 	Machine *machines.Machine
+	Chains  *Chains // that the recorders of several machines share, so that one does not refuse what another appends; its own when nil
 
-	feed  consumers.Feed
+	feed consumers.Feed
+	last map[string]place // by subject, as far as it was read
+}
+
+// Chains are the chains of all classes. The zero value can be used; one recorder at a time appends.
+type Chains struct {
+	mu    sync.Mutex
 	heads map[string]*chain // by class, as far as they were read
-	last  map[string]place  // by subject, as far as it was read
+}
+
+// forget drops what is known of the chains, and what was to be appended.
+func (c *Chains) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heads = nil
 }
 
 // place is the last event of an entity that is recorded in a class.
@@ -56,13 +70,13 @@ func Consumer(machine string) string { return "audit-" + machine }
 
 // Run records until ctx ends.
 func (r *Recorder) Run(ctx context.Context) error {
-	r.Deps = r.WithDefaults()
+	r.Deps, r.Chains = r.WithDefaults(), cmp.Or(r.Chains, new(Chains))
 	r.Keep(ctx, Consumer(r.Machine.Name), r.serve)
 	return nil
 }
 
 func (r *Recorder) serve(ctx context.Context) error {
-	r.heads, r.last = map[string]*chain{}, map[string]place{}
+	r.last = map[string]place{}
 	r.feed = consumers.Feed{
 		Machine: r.Machine, Name: Consumer(r.Machine.Name), Doc: "Events that are recorded for the audit", Batch: batch,
 		Subjects: []string{r.Names.Event(r.Machine.Name, streams.AnyKey(r.Machine.Parent != ""), ">")},
@@ -83,19 +97,27 @@ func (r *Recorder) batch(ctx context.Context) error {
 	if err != nil || len(events) == 0 {
 		return err
 	}
-	for i := range events {
-		if err := r.add(ctx, &events[i]); err != nil {
-			return err
-		}
-	}
-	written, err := r.append(ctx)
+	written, err := r.record(ctx, events)
 	if err != nil {
+		r.Chains.forget()
 		return err
 	}
 	if len(r.last) > most {
 		clear(r.last)
 	}
 	return r.feed.Done(ctx, events, written...)
+}
+
+// record appends the records of events that have none, and returns the streams that have grown.
+func (r *Recorder) record(ctx context.Context, events []consumers.Happened) (written []string, err error) {
+	r.Chains.mu.Lock()
+	defer r.Chains.mu.Unlock()
+	for i := range events {
+		if err := r.add(ctx, &events[i]); err != nil {
+			return nil, err
+		}
+	}
+	return r.append(ctx)
 }
 
 // add puts an event behind the chain of its class, if no record is about it.
@@ -173,7 +195,7 @@ func (r *Recorder) recorded(ctx context.Context, class, subject string) (place, 
 
 // chain is how that of a class ends.
 func (r *Recorder) chain(ctx context.Context, class string) (*chain, error) {
-	if c := r.heads[class]; c != nil {
+	if c := r.Chains.heads[class]; c != nil {
 		return c, nil
 	}
 	c := &chain{stream: r.Names.AuditStream(class)}
@@ -194,13 +216,16 @@ func (r *Recorder) chain(ctx context.Context, class string) (*chain, error) {
 		}
 	}
 	c.head.Sequence = info.State.LastSeq // what was before may have its age; and where somebody has removed the last one, the gap stays. If one was added since, append is refused
-	r.heads[class] = c
+	if r.Chains.heads == nil {
+		r.Chains.heads = map[string]*chain{}
+	}
+	r.Chains.heads[class] = c
 	return c, nil
 }
 
 // append appends what was added, and returns the streams that have grown.
 func (r *Recorder) append(ctx context.Context) (written []string, err error) {
-	for class, c := range r.heads {
+	for class, c := range r.Chains.heads {
 		if len(c.msgs) == 0 {
 			continue
 		}

@@ -77,7 +77,7 @@ func all(w *consumertest.World) map[string]audit.Record {
 func (r *Recorder) open(w *consumertest.World) {
 	w.T.Helper()
 	r.Deps = r.WithDefaults()
-	r.heads, r.last = map[string]*chain{}, map[string]place{}
+	r.Chains, r.last = new(Chains), map[string]place{}
 	r.feed = consumers.Feed{Machine: r.Machine, Name: Consumer(r.Machine.Name), Batch: batch, Subjects: []string{r.Names.Event("thing", "*.*", ">")}}
 	require.NoError(w.T, r.feed.Open(w.Ctx, &r.Deps))
 }
@@ -200,7 +200,7 @@ func TestARecordIsStoredWhereItSaysOrNotAtAll(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, late.add(w.Ctx, &events[0]))
 	record(w, 1)
-	late.heads["state"].last = 1
+	late.Chains.heads["state"].last = 1
 	_, err = late.append(w.Ctx)
 	require.ErrorIs(t, err, publish.ErrConflict)
 	require.Len(t, all(w), 1)

@@ -28,6 +28,9 @@ import (
 // Role is the name of the role that renews certificates of primary domains, and gives slugs free whose session is gone.
 const Role = "platform"
 
+// RoleAudit is the name of the role that records in the audit what happens to sessions of this machine.
+const RoleAudit = "audit-instances"
+
 // Provider serves machines/platform where tenants have instances. It is opened after those of the machines database_provisioning and domain.
 func Provider() server.Provider {
 	return server.Provider{When: func(c config.Config) bool { return c.Platform.On() }, Decoder: func() func(string, []byte) (any, error) { return brief }, Open: open}
@@ -70,6 +73,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 			return map[string]string{"DATABASE_URL": url}, err
 		},
 	}
+	databases.Audit(ctx, h, RoleAudit, machine.Machine)
 	databases.Share(tenants.Sessions{Machine: machine.Machine, Index: h.Indexes.Get(machine.Machine.Name), Asks: asks})
 	h.Role(ctx, Role, func(ctx context.Context) error {
 		for {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -83,6 +84,8 @@ func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
 		return v["state"] == "removed"
 	}, waitFor, tick)
 
+	w.audited("acme", "own")
+
 	status, v = w.Do("POST", "/v1/tenants/acme/database_provisionings/own/request", `{"dryRun":true}`)
 	require.Less(t, status, 300, "the tenant is free: %v", v)
 	require.Eventually(t, func() bool {
@@ -96,6 +99,25 @@ func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
 	require.Equal(t, "1.0 acme tenant_acme 0", text, "a tenant that was closed begins anew")
 	w.send("acme", "anew", "deprovision", `{"tenant":"acme"}`)
 	w.ends("acme", "anew", machine.Retired)
+}
+
+// audited waits until each event of a session has a record in the audit, and no other event has one.
+func (w *world) audited(tenant, id string) {
+	w.T.Helper()
+	ids := func(path, member string) (ids []string) {
+		_, v := w.Do("GET", path, "")
+		items, _ := v["items"].([]any)
+		for _, item := range items {
+			ids = append(ids, item.(map[string]any)[member].(string))
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	var events, recorded []string
+	require.Eventually(w.T, func() bool {
+		events, recorded = ids(path(tenant, id)+"/events?limit=500", "id"), ids("/v1/audit?limit=500&tenant="+tenant, "eventId")
+		return len(events) > 0 && slices.Equal(events, recorded)
+	}, waitFor, tick, "the audit has all events")
 }
 
 func (w *world) jetStream() jetstream.JetStream {

@@ -1,11 +1,15 @@
 package tenants
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 
+	"github.com/bcc94042/instar/consumers/audit"
+	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database/secret"
+	"github.com/bcc94042/instar/server"
 )
 
 // Databases performs the effects of machines/database for other machines that give tenants a database; [server.Shared] has it where tenants are configured.
@@ -13,6 +17,13 @@ type Databases struct {
 	*performer
 	keys *secret.Keys
 	door *door
+
+	chains *audit.Chains
+}
+
+// Audit records what happens to the entities of a machine in the audit of tenants, on one node at a time: the one that has the role.
+func (d *Databases) Audit(ctx context.Context, h *server.Host, role string, m *machines.Machine) {
+	h.Role(ctx, role, (&audit.Recorder{Deps: h.Deps, Machine: m, Chains: d.chains}).Run)
 }
 
 // Share has the door know the sessions of another machine, before the API listens: a tenant has one session at a time over all of them.

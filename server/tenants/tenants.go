@@ -101,6 +101,8 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	if err := audits(ctx, h); err != nil {
 		return server.Work{}, err
 	}
+	all := &Databases{performer: p, keys: keys, door: d, chains: new(audit.Chains)}
+	all.Audit(ctx, h, RoleAudit, machine.Machine)
 	h.API(func(o *api.Options) {
 		d.next, o.Admit = o.Admit, d.admit
 		o.More = append(o.More, func(p api.Parts) func(*rest.Router) []*rest.Route { return apiaudit.New(p.JS, h.Deps.Names).Routes })
@@ -113,11 +115,11 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 			}
 		}
 	})
-	h.Share(&Databases{performer: p, keys: keys, door: d})
+	h.Share(all)
 	return server.Work{Performer: p, Looker: p}, nil
 }
 
-// audits makes the streams of the audit where they are not there, and records there what happens to sessions, on one node at a time.
+// audits makes the streams of the audit where they are not there.
 func audits(ctx context.Context, h *server.Host) error {
 	for _, class := range streams.Classes {
 		c := records.Stream(h.Deps.Names, class, h.Replicas)
@@ -129,6 +131,5 @@ func audits(ctx context.Context, h *server.Host) error {
 			return fmt.Errorf("cannot look at stream %s: %w", c.Name, err)
 		}
 	}
-	h.Role(ctx, RoleAudit, (&audit.Recorder{Deps: h.Deps, Machine: machine.Machine}).Run)
 	return nil
 }
