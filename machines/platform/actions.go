@@ -163,9 +163,8 @@ func take(k *session.Kind[Data], s *step, g *session.Stage, more map[string]any)
 		more["result"] = b
 	}
 	if g.Step == stepPromote {
-		old := d.Release
 		promote(d)
-		gone(k, s, old)
+		alone(k, s)
 		d.Upgrade = nil
 	}
 }

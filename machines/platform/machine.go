@@ -36,6 +36,7 @@ const (
 	CommandRequest   = "request"
 	CommandUpgrade   = "upgrade"
 	CommandDowngrade = "downgrade"
+	CommandPrune     = "prune"
 	CommandRetire    = "deprovision"
 
 	ReportProgressed     = "progressed"
@@ -212,6 +213,7 @@ func inputs() []machines.Command {
 		[]machines.Command{
 			{Name: CommandUpgrade, Doc: "Give the tenant another version, beside the one that it has, weight by weight. rollback takes it back.", Body: UpgradeBody{}},
 			{Name: CommandDowngrade, Doc: "Give the tenant the version that it had before, in the same way.", Body: DowngradeBody{}},
+			{Name: CommandPrune, Doc: "Remove the releases that upgrades have left."},
 			{Name: CommandRetire, Doc: "Close the tenant: nobody gets in, and everything of its instance is taken away.", Body: RetireBody{}, Admin: true, Destructive: true},
 			{Name: ReportProgressed, Doc: "How far the copy is.", Body: database.Progress{}, Report: true},
 			{Name: ReportRollout, Doc: "How far the deployment is.", Body: Rollout{}, Report: true},

@@ -53,6 +53,7 @@ const (
 	EventUpgradeWithdrawing    = prefix + ".upgrade.rollback.started"
 	EventUpgradeWithdrawn      = prefix + ".upgrade.rollback.completed"
 	EventUpgradeStuck          = prefix + ".upgrade.rollback.stuck"
+	EventResolved              = prefix + ".resolved" // of all sessions
 	EventRetiring              = prefix + ".deprovision.started"
 	EventRetired               = prefix + ".deprovision.completed"
 )

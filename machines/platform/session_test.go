@@ -345,7 +345,7 @@ func law() machinetest.Law {
 			"rollback": {"failed"}, "resolve": {"ready", "failed"}, "undone": {"rolled_back", "failed"}, "undo-failed": {"failed"},
 			"retry": {"requested", "allocating_instance", "allocating_db", "allocating_storage", "deploying_app", "running_migrations", "migrating_data", "configuring_domain", "issuing_cert", "verifying"},
 		},
-		"ready":          {"upgrade": {"upgrading"}, "downgrade": {"upgrading"}, "deprovision": {"deprovisioning"}},
+		"ready":          {"upgrade": {"upgrading"}, "downgrade": {"upgrading"}, "prune": {"upgrading"}, "deprovision": {"deprovisioning"}},
 		"deprovisioning": {"rollback": {"deprovisioning"}, "undone": {"deprovisioned", "deprovisioning"}, "undo-failed": {"deprovisioning"}},
 		"withdrawing":    {"withdrawn": {"ready"}, "withdraw-failed": {"withdrawing"}, "rollback": {"withdrawing"}, "resolve": {"ready"}},
 		"upgrading": {

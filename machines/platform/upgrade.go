@@ -30,7 +30,7 @@ var upgradeStages = []session.Stage{
 	},
 	{
 		State: Upgrading, Step: stepPromote, Effect: "retire", Done: "retired", Failed: "retire-failed", Timeout: 10 * time.Minute, Retries: 5, Code: "OLD_RELEASE_LEFT",
-		Started: EventUpgradePromoting, Ended: []string{EventUpgradeCompleted}, Doc: "The old version is being drained and removed.", Firm: true,
+		Started: EventUpgradePromoting, Ended: []string{EventUpgradeCompleted}, Doc: "The old version is being drained and removed, with what earlier upgrades have left.", Firm: true,
 	},
 }
 
@@ -40,6 +40,9 @@ func ownOfUpgrades() []session.Stage { return upgradeStages[3:] }
 var (
 	canDowngrade = &guard{Name: "had another version", Doc: "it had no other version before, or something is under way", Holds: func(s *step) bool {
 		return s.Data.Phase == "" && s.Data.Previous != ""
+	}}
+	leftover = &guard{Name: "release left", Doc: "no release is left, or something is under way", Holds: func(s *step) bool {
+		return s.Data.Phase == "" && len(s.Data.releases(s.Data.Release)) > 0
 	}}
 	reversible = &guard{Name: "not promoted", Doc: "the new version has all traffic, and the old one is going; downgrade leads back", Holds: func(s *step) bool { return s.Data.Step != stepPromote }}
 	stuck      = kind.In(session.RollbackStuck)
@@ -57,6 +60,7 @@ func upgrades() []edge {
 	edges := []edge{
 		{From: only(Ready), On: CommandUpgrade, If: settled, To: Upgrading, Do: upgrade, Emit: going, Effects: only(plan.Effect)},
 		{From: only(Ready), On: CommandDowngrade, If: canDowngrade, To: Upgrading, Do: downgrade, Emit: going, Effects: only(plan.Effect)},
+		{From: only(Ready), On: CommandPrune, If: leftover, To: Upgrading, Do: prune, Emit: only(session.EventTransitioned, promote.Started), Effects: only(promote.Effect)},
 		{From: at, On: plan.Done, If: isThere, To: Ready, Do: unneeded, Emit: only(EventUpgradeUnneeded, session.EventTransitioned)},
 		kind.Done(shift, more, Upgrading, shift),
 	}
@@ -84,7 +88,7 @@ func upgrades() []edge {
 		edge{From: only(Withdrawing), On: ReportWithdrawn, To: Ready, Do: withdrawn, Emit: only(EventUpgradeWithdrawn, session.EventTransitioned)},
 		edge{From: only(Withdrawing), On: ReportWithdrawFailed, To: machines.Same, Do: notWithdrawn, Emit: only(EventUpgradeStuck)},
 		edge{From: only(Withdrawing), On: session.CommandRollback, If: stuck, To: machines.Same, Reenter: true, Do: again, Emit: only(EventUpgradeWithdrawing), Effects: only(EffectWithdraw)},
-		edge{From: only(Withdrawing), On: session.CommandResolve, If: resolved, To: Ready, Do: byHand, Emit: only(EventUpgradeWithdrawn, session.EventTransitioned)})
+		edge{From: only(Withdrawing), On: session.CommandResolve, If: resolved, To: Ready, Do: byHand, Emit: only(EventResolved, session.EventTransitioned)})
 }
 
 func start(s *step, to, channel string, steps Steps) {
@@ -108,6 +112,16 @@ func upgrade(s *step) {
 
 func downgrade(s *step) { start(s, s.Data.Previous, "", machines.Body[DowngradeBody](s).Steps) }
 
+// prune is the last step of an upgrade alone, to the release that is served.
+func prune(s *step) {
+	d := s.Data
+	s.Fail(nil)
+	d.Upgrade = &Upgrade{From: d.Version, To: d.Version, Release: d.Release, App: d.App, Weights: []int{100}, Weight: 100}
+	d.CompletedAt = time.Time{}
+	kind.Transitioned(s)
+	kind.Begin(s, kind.Stage(Upgrading, stepPromote), 1)
+}
+
 // leave ends an upgrade, whatever came of it.
 func leave(s *step, event string, more map[string]any) {
 	more["upgrade"] = s.Data.Upgrade
@@ -122,6 +136,9 @@ func unneeded(s *step) { leave(s, EventUpgradeUnneeded, map[string]any{}) }
 // promote makes the new release the one that is served. The old one is marked by who knows that it has gone.
 func promote(d *Data) {
 	u := d.Upgrade
+	if u.Release == d.Release { // there was nothing but to remove others
+		return
+	}
 	d.Previous, d.Version, d.App, d.Release = d.Version, u.To, u.App, u.Release
 }
 
@@ -157,11 +174,27 @@ func withdrawn(s *step) {
 	leave(s, EventUpgradeWithdrawn, map[string]any{})
 }
 
-// byHand: somebody says that the old release serves. The new one may be there, so it stays in the ledger, for deprovision to remove.
+// byHand: somebody says that the old release serves. The new one may be there, so it stays in the ledger, for prune and deprovision to remove.
 func byHand(s *step) {
 	name := s.Data.appName(s.Data.Upgrade.Release)
 	kind.MarkIf(s, session.Created, func(e *session.Entry) bool { return e.Kind == KindApp && e.Name == name })
-	leave(s, EventUpgradeWithdrawn, map[string]any{"outcome": Ready})
+	leave(s, EventResolved, map[string]any{"outcome": Ready, "left": s.Data.releases(s.Data.Release)})
+}
+
+// releases are the names of those in the ledger that may be there, but for one.
+func (d *Data) releases(but int) (names []string) {
+	for _, e := range d.Ledger {
+		if e.Kind == KindApp && e.State != session.Undone && e.Name != d.appName(but) {
+			names = append(names, e.Name)
+		}
+	}
+	return names
+}
+
+// alone marks all releases as taken back but the one that is served.
+func alone(k *session.Kind[Data], s *step) {
+	names := s.Data.releases(s.Data.Release)
+	k.MarkIf(s, session.Undone, func(e *session.Entry) bool { return e.Kind == KindApp && slices.Contains(names, e.Name) })
 }
 
 // gone marks a release as taken back.

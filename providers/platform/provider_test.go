@@ -63,15 +63,23 @@ func TestTheWayToAnInstanceToAnotherVersionAndBack(t *testing.T) {
 	w.rows.lead("shop.acme.test", app.Address)
 	f := w.perform("own", "retire", 12, b).Failure
 	require.True(t, f.Retryable)
-	require.Equal(t, "shop.acme.test still leads to the release tenant-acme-r1", f.Message)
+	require.Equal(t, "shop.acme.test still leads to the release tenant-acme-r1, as its domain has not followed: see what that says, mend or remove it, and prune", f.Message)
 	w.rows.lead("shop.acme.test", next.Address)
 	twice[any](w, "retire", 12, b)
 	require.Equal(t, "1.1", w.says()[:3])
 	require.Equal(t, next.Address, w.bindings.all["shop.acme.test"].Targets[0].Address, "the custom domain follows")
 
+	left := process.Release{Namespace: "default", Tenant: "tenant-acme", Name: "tenant-acme-r3", Version: "1.0", Owner: "instance_provisioning/default.acme.own", Fence: 12, Attempt: "x"}
+	_, err := w.Apps.Deploy(t.Context(), left)
+	require.NoError(t, err)
+	b.App, b.Ledger = &next, ledger("tenant-acme-r2", "tenant-acme-r3")
+	twice[any](w, "retire", 13, b)
+	_, err = w.Apps.Look(t.Context(), "default", "tenant-acme-r3")
+	require.True(t, providers.IsNotFound(err), "an earlier upgrade had left it: %v", err)
+
 	b.App, b.Upgrade, b.Release = &next, nil, nil
 	b.Actions = machine.Undo(ledger("tenant-acme-r1", "tenant-acme-r2"))
-	for _, r := range twice[session.Results](w, "undo", 13, b).Actions {
+	for _, r := range twice[session.Results](w, "undo", 14, b).Actions {
 		require.True(t, r.Done, "%+v", r)
 	}
 	w.nothing()

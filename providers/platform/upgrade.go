@@ -3,12 +3,14 @@ package platform
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/bcc94042/instar/internal/wait"
 	domains "github.com/bcc94042/instar/machines/domain"
 	machine "github.com/bcc94042/instar/machines/platform"
+	"github.com/bcc94042/instar/machines/session"
 	"github.com/bcc94042/instar/providers"
 )
 
@@ -63,13 +65,22 @@ func (j *job) counts(a *machine.App) (requests, errs int64) {
 	return j.Traffic(j.body.PrimaryDomain, a.Address)
 }
 
-// retire gives the new release all traffic, and ends the old one.
+// retire gives the new release all traffic, and ends the old one, and those that earlier upgrades have left.
 func (j *job) retire(ctx context.Context) (any, error) {
 	u := j.body.Upgrade
 	if u == nil {
 		return nil, providers.Errorf(providers.Invalid, "the task %s has no upgrade", j.task.Attempt)
 	}
-	return nil, j.instead(ctx, u.App, j.body.App)
+	goes := []*machine.App{j.body.App}
+	if u.App != nil && j.body.App != nil && u.App.Name == j.body.App.Name { // it is a matter of what is left alone
+		goes = nil
+	}
+	for _, e := range j.body.Ledger {
+		if e.Kind == machine.KindApp && e.State != session.Undone && u.App != nil && e.Name != u.App.Name && (j.body.App == nil || e.Name != j.body.App.Name) {
+			goes = append(goes, &machine.App{Name: e.Name})
+		}
+	}
+	return nil, j.instead(ctx, u.App, goes...)
 }
 
 // withdraw gives the old release all traffic, and ends the new one.
@@ -77,9 +88,9 @@ func (j *job) withdraw(ctx context.Context) (any, error) {
 	return nil, j.instead(ctx, j.body.App, j.body.Release)
 }
 
-// instead leads all traffic to one release, and ends another one when the proxies have followed.
-func (j *job) instead(ctx context.Context, stays, goes *machine.App) error {
-	if stays == nil || goes == nil || stays.Name == goes.Name {
+// instead leads all traffic to one release, and ends others when the proxies have followed. One that cannot be ended keeps no other.
+func (j *job) instead(ctx context.Context, stays *machine.App, goes ...*machine.App) error {
+	if stays == nil || len(goes) == 0 || slices.ContainsFunc(goes, func(a *machine.App) bool { return a == nil || a.Name == stays.Name }) {
 		return providers.Errorf(providers.Invalid, "the task %s does not have two releases, of which one stays", j.task.Attempt)
 	}
 	if _, err := j.Apps.Look(ctx, j.task.Namespace, stays.Name); providers.IsNotFound(err) { // the session is older than the end of its upgrade
@@ -93,10 +104,15 @@ func (j *job) instead(ctx context.Context, stays, goes *machine.App) error {
 	if err := j.settle(ctx); err != nil {
 		return err
 	}
-	if err := j.unused(ctx, goes); err != nil {
-		return err
+	var errs []error
+	for _, a := range goes {
+		err := j.unused(ctx, a)
+		if err == nil {
+			err = j.Apps.Remove(ctx, j.release(a))
+		}
+		errs = append(errs, err)
 	}
-	return j.Apps.Remove(ctx, j.release(goes))
+	return errors.Join(errs...)
 }
 
 // unused fails while a domain of the tenant leads to a release. A custom one follows when its own session does.
@@ -114,7 +130,7 @@ func (j *job) unused(ctx context.Context, a *machine.App) error {
 			return unavailable(err)
 		}
 		if r.Route != nil && slices.ContainsFunc(r.Route.Targets, func(t domains.Target) bool { return t.Address == at.Address }) {
-			return providers.Errorf(providers.Unavailable, "%s still leads to the release %s", host, a.Name)
+			return providers.Errorf(providers.Unavailable, "%s still leads to the release %s, as its domain has not followed: see what that says, mend or remove it, and prune", host, a.Name)
 		}
 	}
 	return nil
