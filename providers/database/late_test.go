@@ -17,7 +17,7 @@ func TestASessionOlderThanRealityTouchesNothing(t *testing.T) {
 	s, target := ready(t, "older", "tenant_older")
 	databasetest.Exec(t, target, `insert into public.settings values ('older', 'since', 'x'); delete from public.settings where key = 'Key 1'`)
 	want, d := databasetest.Rows(t, target, "settings", ""), s.e.Data.(*machine.Data)
-	for i, effect := range []string{"allocate", "copy", "verify"} {
+	for i, effect := range []string{"allocate", "copy", "verify", machine.ActionCheck} {
 		body, err := json.Marshal(machine.Task{Request: d.Request, Database: d.Database})
 		require.NoError(t, err)
 		r := s.p.Perform(t.Context(), machines.Task{Namespace: "default", Parent: "older", ID: "db", Effect: effect, Fence: s.e.Version + uint64(i) + 1, Data: body})

@@ -83,7 +83,7 @@ func (p *Provider) Perform(ctx context.Context, t machines.Task) machines.Result
 
 // failure says what went wrong under the code of the state.
 func failure(effect string, err error) *machines.Failure {
-	f := &machines.Failure{Code: map[string]string{machine.EffectUndo: "UNDO_FAILED", machine.EffectHalt: "HALT_FAILED", machine.EffectRotate: "ROTATION_FAILED"}[effect], Message: pg.Discreet(err.Error())}
+	f := &machines.Failure{Code: map[string]string{machine.EffectUndo: "UNDO_FAILED", machine.EffectHalt: "HALT_FAILED", machine.EffectRotate: "ROTATION_FAILED", machine.ActionCheck: "ALREADY_SWITCHED"}[effect], Message: pg.Discreet(err.Error())}
 	for _, g := range machine.Stages {
 		if g.Effect == effect {
 			f.Code = g.Code
@@ -129,6 +129,8 @@ func (p *Provider) perform(ctx context.Context, t *machines.Task) (any, error) {
 		return j.rotate(ctx)
 	case machine.EffectHalt:
 		return nil, j.halt(ctx)
+	case machine.ActionCheck: // no effect of the machine, but a question of those that give tenants more than a database
+		return nil, j.elsewhere(ctx)
 	}
 	return nil, pg.Refuse("no provider of databases performs the effect %q", t.Effect)
 }
@@ -164,9 +166,9 @@ func (j *job) open(ctx context.Context, kept *pg.Kept) (err error) {
 	return nil
 }
 
-// inspect reads the catalogue; a switch needs none of it, and the tenant waits for that.
+// inspect reads the catalogue; a switch needs none of it, and the tenant waits for that, nor does the check of the routing.
 func (j *job) inspect(ctx context.Context) (*catalog.Report, error) {
-	if j.task.Effect == "switch" {
+	if j.task.Effect == "switch" || j.task.Effect == machine.ActionCheck {
 		return &catalog.Report{}, nil
 	}
 	conn, err := pg.Connect(ctx, j.Source)

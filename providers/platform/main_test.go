@@ -125,6 +125,7 @@ type workers struct {
 	asked []string
 	fails string            // an action that cannot be performed
 	ends  *machines.Failure // of an undo
+	there bool              // the tenant is in its database
 }
 
 func (w *workers) Perform(_ context.Context, t machines.Task) machines.Result {
@@ -152,6 +153,12 @@ func (w *workers) Perform(_ context.Context, t machines.Task) machines.Result {
 		}
 		w.asked = append(w.asked, strings.Join(names, "+"))
 		return machines.Result{Data: out}
+	}
+	if t.Effect == database.ActionCheck {
+		if w.there {
+			return machines.Result{Failure: &machines.Failure{Message: "the tenant is in this database already: resolve as ready"}}
+		}
+		return machines.Result{}
 	}
 	w.asked = append(w.asked, t.Effect+" "+b.Request.EnterpriseID)
 	return machines.Result{Data: database.Allocated{DatabaseID: "pg/tenant_" + b.Request.EnterpriseID, Name: "tenant_" + b.Request.EnterpriseID}}

@@ -151,6 +151,19 @@ func failure(err error) *machines.Failure {
 	return providers.Failure(err)
 }
 
+// before fails where the tenant is in its database already: the session is older than its switch, as after a restore, and would lead its traffic back. An upgrade begins there.
+func (j *job) before(ctx context.Context) error {
+	if j.body.Upgrade != nil {
+		return nil
+	}
+	t := *j.task
+	t.Effect = database.ActionCheck
+	if r := j.Databases.Perform(ctx, t); r.Failure != nil {
+		return &failed{*r.Failure}
+	}
+	return nil
+}
+
 // database has the task performed by the workers of databases.
 func (j *job) database(ctx context.Context) (any, error) {
 	r := j.Databases.Perform(ctx, *j.task)

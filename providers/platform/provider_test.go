@@ -114,6 +114,33 @@ func TestAnUpgradeIsWithdrawn(t *testing.T) {
 	require.Equal(t, uint64(5), f.Fence, "an older task changes no route")
 }
 
+// A session that was restored from a backup may be older than its switch, and than its upgrades.
+func TestASessionOlderThanRealityLeadsNoTraffic(t *testing.T) {
+	t.Parallel()
+	w, b := setup(t), task("default.acme.own")
+	b.Release = &machine.App{Name: "tenant-acme-r2", Version: "1.1"}
+	serves := twice[machine.App](w, "deploy", 1, b)
+	b.App = &serves
+	twice[machine.Route](w, "route", 2, b)
+	w.workers.there = true
+	old := task("default.acme.own")
+	old.App = &machine.App{Name: "tenant-acme-r1", Version: "1.0", Address: "127.0.0.1:1"}
+	for _, effect := range []string{"deploy", "route"} {
+		f := w.perform("own", effect, 3, old).Failure
+		require.NotNil(t, f, effect)
+		require.Contains(t, f.Message, "resolve as ready", effect)
+		require.False(t, f.Retryable, effect)
+	}
+	_, err := w.Apps.Look(t.Context(), "default", "tenant-acme-r1")
+	require.True(t, providers.IsNotFound(err), "%v", err)
+	old.Upgrade = &machine.Upgrade{From: "1.0", To: "1.1", Release: 2, Weight: 50, App: &serves}
+	f := w.perform("own", "shift", 4, old).Failure
+	require.NotNil(t, f)
+	require.Contains(t, f.Message, "the release tenant-acme-r1 is not there")
+	require.Equal(t, "1.1", w.says()[:3])
+	require.Len(t, w.rows.all["acme.example.test"].Route.Targets, 1)
+}
+
 // Of many sessions that want a slug one gets it, and the undo of the others leaves that one alone.
 func TestOneOfManyGetsASlug(t *testing.T) {
 	t.Parallel()

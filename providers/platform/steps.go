@@ -144,6 +144,9 @@ func (j *job) deploy(ctx context.Context) (any, error) {
 	if err := j.hold(ctx, nil); err != nil {
 		return nil, err
 	}
+	if err := j.before(ctx); err != nil {
+		return nil, err
+	}
 	r := j.release(j.body.Release)
 	r.Env = maps.Clone(j.Env)
 	if r.Env == nil {
@@ -203,6 +206,9 @@ func (j *job) binding() Binding {
 }
 
 func (j *job) route(ctx context.Context) (any, error) {
+	if err := j.before(ctx); err != nil {
+		return nil, err
+	}
 	key, err := j.lead(ctx, target{j.body.App, 1})
 	return machine.Route{ID: j.body.PrimaryDomain, Domain: key}, err
 }

@@ -28,6 +28,9 @@ func (j *job) shift(ctx context.Context) (any, error) {
 	if u == nil || u.App == nil {
 		return nil, providers.Errorf(providers.Invalid, "the task %s has no upgrade with a release", j.task.Attempt)
 	}
+	if err := j.there(ctx, j.body.App); err != nil {
+		return nil, err
+	}
 	if _, err := j.lead(ctx, target{j.body.App, 100 - u.Weight}, target{u.App, u.Weight}); err != nil {
 		return nil, err
 	}
@@ -93,9 +96,7 @@ func (j *job) instead(ctx context.Context, stays *machine.App, goes ...*machine.
 	if stays == nil || len(goes) == 0 || slices.ContainsFunc(goes, func(a *machine.App) bool { return a == nil || a.Name == stays.Name }) {
 		return providers.Errorf(providers.Invalid, "the task %s does not have two releases, of which one stays", j.task.Attempt)
 	}
-	if _, err := j.Apps.Look(ctx, j.task.Namespace, stays.Name); providers.IsNotFound(err) { // the session is older than the end of its upgrade
-		return providers.Errorf(providers.Invalid, "the release %s, which is to stay, is not there", stays.Name)
-	} else if err != nil {
+	if err := j.there(ctx, stays); err != nil {
 		return err
 	}
 	if _, err := j.lead(ctx, target{stays, 1}); err != nil {
@@ -113,6 +114,18 @@ func (j *job) instead(ctx context.Context, stays *machine.App, goes ...*machine.
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// there fails for a release that is to get traffic and is not there: the session is older than the end of its upgrade.
+func (j *job) there(ctx context.Context, a *machine.App) error {
+	if a == nil {
+		return providers.Errorf(providers.Invalid, "the task %s has no release that serves", j.task.Attempt)
+	}
+	_, err := j.Apps.Look(ctx, j.task.Namespace, a.Name)
+	if providers.IsNotFound(err) {
+		return providers.Errorf(providers.Invalid, "the release %s is not there: the session is older than the end of its upgrade", a.Name)
+	}
+	return err
 }
 
 // unused fails while a domain of the tenant leads to a release. A custom one follows when its own session does.
