@@ -124,6 +124,27 @@ func TestALateCreateIsRefusedAfterTheUndo(t *testing.T) {
 	require.NoError(t, s.Quarantine(t.Context(), admin.Spec{Name: "tenant_late", Session: "s1", Fence: 8}, 0))
 }
 
+// What a session has undone stays undone while others have the name, and when they have gone.
+func TestALateCreateIsRefusedAfterOthersHadTheName(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	spec := func(session string, fence uint64) admin.Spec {
+		return admin.Spec{Name: "tenant_after", Session: session, Fence: fence}
+	}
+	var obsolete *pg.ObsoleteError
+	require.NoError(t, s.Create(t.Context(), spec("s1", 3)))
+	require.NoError(t, s.Quarantine(t.Context(), spec("s1", 5), 0))
+	require.NoError(t, s.Create(t.Context(), spec("s2", 1)))
+	require.NoError(t, s.Quarantine(t.Context(), spec("s3", 7), 0), "it never had one")
+	require.NoError(t, s.Quarantine(t.Context(), spec("s2", 2), 0))
+	require.ErrorAs(t, s.Create(t.Context(), spec("s1", 3)), &obsolete)
+	require.Equal(t, uint64(5), obsolete.Seen)
+	require.ErrorAs(t, s.Create(t.Context(), spec("s3", 6)), &obsolete)
+	require.Equal(t, uint64(7), obsolete.Seen)
+	require.NoError(t, s.Create(t.Context(), spec("s1", 6)), "a new life of it")
+	require.NoError(t, s.Quarantine(t.Context(), spec("s1", 6), 0))
+}
+
 func TestQuarantineEndsConnectionsAndIsSweptAfterItsGracePeriod(t *testing.T) {
 	t.Parallel()
 	s := server(t)

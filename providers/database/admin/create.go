@@ -66,6 +66,9 @@ func claim(ctx context.Context, conn *pgx.Conn, spec Spec) error {
 	if err != nil {
 		return err
 	}
+	if err := past(ctx, conn, spec); err != nil {
+		return err
+	}
 	over := known != nil && (known.State == Quarantined || known.State == Dropped)
 	switch {
 	case known == nil, known.Session != spec.Session: // which the caller has taken the tenant from: that one is over, or was resolved by hand
@@ -77,6 +80,11 @@ func claim(ctx context.Context, conn *pgx.Conn, spec Spec) error {
 			return pg.Refuse("database %s belongs to session %s: roll that one back, or rename or drop the database", spec.Name, known.Session)
 		case there:
 			return pg.Refuse("there is a database %s that was not made here: rename or drop it", spec.Name)
+		}
+		if known != nil {
+			if err := noted(ctx, conn, known.Name, known.Session, known.Fence); err != nil {
+				return err
+			}
 		}
 	case known.Fence > spec.Fence:
 		return &pg.ObsoleteError{Fence: spec.Fence, Seen: known.Fence}

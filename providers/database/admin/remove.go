@@ -28,8 +28,8 @@ func (s *Server) Quarantine(ctx context.Context, spec Spec, grace time.Duration)
 				_, err := conn.Exec(ctx, `insert into instar.tenant_database (name, session, fence, state, stored_as) values ($1, $2, $3, $4, $1)`,
 					spec.Name, spec.Session, spec.Fence, Dropped)
 				return err
-			case known.Session != spec.Session:
-				return nil
+			case known.Session != spec.Session: // nor is a late create to find the name free when the other one has gone
+				return noted(ctx, conn, spec.Name, spec.Session, spec.Fence)
 			case known.Fence > spec.Fence:
 				return &pg.ObsoleteError{Fence: spec.Fence, Seen: known.Fence}
 			}

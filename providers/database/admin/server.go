@@ -57,7 +57,7 @@ func (s *Server) Setup(ctx context.Context) error {
 	return s.with(ctx, func(conn *pgx.Conn) error { return register(ctx, conn) })
 }
 
-// register makes it. What was put away has entries of its own: that of a name is the next life's.
+// register makes it. What was put away has entries of its own: that of a name is the next life's. The fences of sessions that had a name before, or never got it, are in tenant_past.
 func register(ctx context.Context, conn *pgx.Conn) error {
 	return locked(ctx, conn, "register", func() error {
 		_, err := conn.Exec(ctx, `
@@ -67,6 +67,7 @@ func register(ctx context.Context, conn *pgx.Conn) error {
 				made_at timestamptz not null default now(), quarantined_at timestamptz, drop_after timestamptz
 			);
 			alter table instar.tenant_database add column if not exists sealed text, add column if not exists sealed_fence bigint;
+			create table if not exists instar.tenant_past (name text, session text, fence bigint not null, primary key (name, session));
 			create table if not exists instar.put_away (stored_as text primary key, name text not null, drop_after timestamptz not null);
 			insert into instar.put_away (stored_as, name, drop_after) select stored_as, name, drop_after from instar.tenant_database where state = 'quarantined' and drop_after is not null
 				on conflict do nothing`)
@@ -117,6 +118,22 @@ func (s *Server) Sealed(ctx context.Context) (byName map[string]string, err erro
 		return err
 	})
 	return byName, err
+}
+
+// noted keeps the fence of a session that has not the entry of a name.
+func noted(ctx context.Context, conn *pgx.Conn, name, session string, fence uint64) error {
+	_, err := conn.Exec(ctx, `insert into instar.tenant_past as p (name, session, fence) values ($1, $2, $3) on conflict (name, session) do update set fence = greatest(p.fence, $3)`, name, session, fence)
+	return err
+}
+
+// past refuses what is older than what its session has said of a name before another one got it.
+func past(ctx context.Context, conn *pgx.Conn, spec Spec) error {
+	var seen uint64
+	err := conn.QueryRow(ctx, `select coalesce(max(fence), 0) from instar.tenant_past where name = $1 and session = $2`, spec.Name, spec.Session).Scan(&seen)
+	if err == nil && seen > spec.Fence {
+		err = &pg.ObsoleteError{Fence: spec.Fence, Seen: seen}
+	}
+	return err
 }
 
 // with opens the maintenance database.
