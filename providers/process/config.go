@@ -17,6 +17,10 @@ import (
 	"github.com/bcc94042/instar/providers/process/builtin"
 )
 
+// ReasonNotRemoved is why a service is not ready that is to be gone: its processes have ended, and something of it cannot be removed. It is tried
+// again every second.
+const ReasonNotRemoved = "NotRemoved"
+
 // How a template's program gets its socket; see the package's documentation.
 const (
 	SocketShared = "shared"

@@ -13,10 +13,6 @@ import (
 	"github.com/bcc94042/instar/machines/service"
 )
 
-// ReasonNotRemoved is why a service is not ready that is to be gone: its processes have ended, and something of it cannot be removed. It is tried
-// again every second.
-const ReasonNotRemoved = "NotRemoved"
-
 // Reasons of revisions.
 const (
 	reasonReplaced = "Replaced" // by a healthy newer one
