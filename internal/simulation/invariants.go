@@ -114,7 +114,7 @@ func inOrder(_ *World, x *entity, ev *event) string {
 	from, restored := operator.RestoredFrom(ev.typ, ev.Data)
 	switch {
 	case !ev.numbered:
-	case before == nil && ev.Version != 1 && !slices.Contains(x.bases, ev.Version):
+	case before == nil && (ev.n != 0 || ev.Version != 1 && !slices.Contains(x.bases, ev.Version)):
 		return fmt.Sprintf("the first event is %s", ev.id)
 	case before != nil && restored && from != before.Version:
 		return fmt.Sprintf("event %s says that version %d was restored, and follows %s", ev.id, from, before.id)
