@@ -32,10 +32,15 @@ type world struct {
 
 func setup(t *testing.T) *world {
 	t.Helper()
+	return setupWith(t, 400*time.Millisecond)
+}
+
+func setupWith(t *testing.T, ackWait time.Duration) *world {
+	t.Helper()
 	w := &world{consumertest.New(t, embedded.Interval, consumertest.Things), t}
 	w.Run((&engine.Engine{Deps: w.Deps, Indexes: w.Indexes}).Run)
 	w.Also((&effects.Workers{
-		Deps: w.Deps, AckWait: 400 * time.Millisecond, Performer: func(string) effects.Performer { return effects.External },
+		Deps: w.Deps, AckWait: ackWait, Performer: func(string) effects.Performer { return effects.External },
 		Routes: func(string) effects.Routes {
 			return func() ([]string, <-chan struct{}) { return []string{"mars"}, nil }
 		},
@@ -163,7 +168,7 @@ func TestKill(t *testing.T) {
 // A task that takes longer than the ack wait is not given to another one.
 func TestHeartbeats(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
+	w := setupWith(t, 2*time.Second)
 	var mu sync.Mutex
 	calls := 0
 	end := make(chan struct{})
@@ -177,7 +182,7 @@ func TestHeartbeats(t *testing.T) {
 	w.serve(Options{}, slow)
 	w.serve(Options{}, slow)
 	w.ask("a", "x")
-	timer := time.NewTimer(time.Second) // two and a half ack waits
+	timer := time.NewTimer(5 * time.Second) // two and a half ack waits
 	<-timer.C
 	close(end)
 	w.Reaches("a", "open")

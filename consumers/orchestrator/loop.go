@@ -55,6 +55,7 @@ const (
 	paceEvery     = 25 * time.Microsecond // for each slot, between two writes of the ledger: what a write costs rises with them
 	paceMost      = 5 * time.Millisecond
 	currentWithin = 10 * time.Second // until this node has seen what limits tasks; the server says every second how far it is
+	grantWithin   = 2 * time.Second  // the same before anything is granted: slots are given back, and questions answered, between two tries
 	actor         = "orchestrator"
 )
 
@@ -101,15 +102,17 @@ type loop struct {
 	answers chan answer
 	asked   chan *nats.Msg // who wants to know why a task waits
 	asking  int
-	settled time.Time // when the ledger was written last
-	held    bool      // what could be granted waits until it may be written again
+	settled time.Time    // when the ledger was written last
+	held    bool         // what could be granted waits until it may be written again
+	blind   time.Time    // until then nothing is granted: who leads what limits tasks has not said how far that is
+	limits  func() error // takes all that has changed of queues and repositories
 }
 
 func (o *Orchestrator) begin(ctx context.Context) *loop {
 	l := &loop{
 		Orchestrator: o, ctx: ctx, tally: tally.New(),
 		repos: map[string]*repo{}, names: entryNames{lists: map[[3]string][]string{}, elsewhere: o.Elsewhere}, pools: map[string]string{}, dirty: map[string]struct{}{}, later: map[string]time.Time{}, types: map[string]*queue.Data{}, runs: newAfter(), needs: newAfter(), batches: map[string]map[string]bool{}, batchOf: map[string]string{}, stops: map[string]stop{}, stopOf: map[string]string{},
-		answers: make(chan answer, mostAsked), asked: make(chan *nats.Msg, mostQuestions),
+		answers: make(chan answer, mostAsked), asked: make(chan *nats.Msg, mostQuestions), limits: func() error { return nil },
 	}
 	l.sched = schedule.New(queue.DefaultAging, func(key string) bool {
 		item, ok := o.Tasks.Get(key)
@@ -128,6 +131,17 @@ func (o *Orchestrator) serve(ctx context.Context) error {
 	defer queues.Close()
 	defer repos.Close()
 	defer tasks.Close()
+	l.limits = func() error { // all of them: a pause may be the last one
+		for more := true; more; {
+			some, err := followed(queues, l.queue)
+			others, err2 := followed(repos, l.repository)
+			if err := cmp.Or(err, err2); err != nil {
+				return err
+			}
+			more = some || others
+		}
+		return nil
+	}
 	l.present = presence.New(ctx, l.NC, l.JS, l.Names.Stream(streams.EffectStream), wake)
 	defer l.present.Close()
 	defer cancel()
@@ -146,24 +160,12 @@ func (o *Orchestrator) serve(ctx context.Context) error {
 	sweep := time.NewTicker(cmp.Or(o.sweepEvery, sweepEvery))
 	defer sweep.Stop()
 	for {
-		more := false
-		for _, q := range []struct {
-			from *index.Queue
-			take func(index.Item, bool)
-		}{{tasks, l.task}, {queues, l.queue}, {repos, l.repository}} {
-			if q.from == queues && l.sched.Waiting() > 0 && !l.early(l.clock()) { // a task is not started past a pause that was answered before it was made
-				if err := l.current(); err != nil {
-					return err
-				}
-			}
-			changes, _, err := q.from.Take(mostChanges, math.MaxInt)
-			if err != nil {
-				return err
-			}
-			more = more || len(changes) == mostChanges
-			for _, c := range changes {
-				q.take(c.Item, c.Deleted)
-			}
+		if err := l.limits(); err != nil {
+			return err
+		}
+		more, err := followed(tasks, l.task)
+		if err != nil {
+			return err
 		}
 		again := earlier(l.tell(), l.workers())
 		granted, err := l.grant()
@@ -196,6 +198,15 @@ func (o *Orchestrator) serve(ctx context.Context) error {
 	}
 }
 
+// followed takes what has changed, and reports whether there may be more.
+func followed(from *index.Queue, take func(index.Item, bool)) (more bool, err error) {
+	changes, _, err := from.Take(mostChanges, math.MaxInt)
+	for _, c := range changes {
+		take(c.Item, c.Deleted)
+	}
+	return len(changes) == mostChanges, err
+}
+
 // until is how long nothing is to be done, unless something changes.
 func (l *loop) until(again time.Time) time.Duration {
 	now := l.clock()
@@ -204,6 +215,9 @@ func (l *loop) until(again time.Time) time.Duration {
 	}
 	if l.held {
 		again = earlier(again, l.settled.Add(l.pace()))
+	}
+	if l.blind.After(now) {
+		again = earlier(again, l.blind)
 	}
 	if l.ledger.changed {
 		if at := l.settled.Add(settleWithin); again.IsZero() || at.Before(again) {
@@ -223,7 +237,7 @@ func (l *loop) load() error {
 		return err
 	}
 	l.ledger = ledger
-	if err := l.current(); err != nil {
+	if err := l.current(currentWithin); err != nil {
 		return err
 	}
 	l.sched.SetEntry(clusterEntry, limitsOf(clusterEntry, nil))
@@ -252,8 +266,8 @@ func (l *loop) load() error {
 }
 
 // current waits until this node has seen all that limits tasks: a pause, or a lower limit, that was answered, or by which whoever scheduled before went, may not have arrived here yet.
-func (l *loop) current() error {
-	ctx, cancel := context.WithTimeout(l.ctx, currentWithin)
+func (l *loop) current(within time.Duration) error {
+	ctx, cancel := context.WithTimeout(l.ctx, within)
 	defer cancel()
 	for m, ix := range map[*machines.Machine]*index.Index{queue.Machine: l.Queues, repository.Machine: l.Repositories} {
 		bucket := l.Names.Bucket(m.Plural)

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"time"
 
+	"github.com/bcc94042/instar/consumers/orchestrator/schedule"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines/queue"
 	"github.com/bcc94042/instar/machines/repository"
@@ -13,10 +14,15 @@ import (
 // grant takes what may start, writes its slots, and only then sends the starts. It reports whether anything was granted.
 func (l *loop) grant() (bool, error) {
 	now := l.clock()
-	if l.held = l.early(now); l.held {
+	if l.held = now.Sub(l.settled) < l.pace(); l.held {
 		return false, nil
 	}
-	granted := l.sched.Next(now, min(mostGrants, maxSlots-len(l.ledger.slots), l.ledger.room()))
+	var granted []schedule.Task
+	if sees, err := l.sees(now); err != nil {
+		return false, err
+	} else if sees {
+		granted = l.sched.Next(now, min(mostGrants, maxSlots-len(l.ledger.slots), l.ledger.room()))
+	}
 	if len(granted) == 0 && (!l.ledger.changed || now.Sub(l.settled) < settleWithin) {
 		return false, nil
 	}
@@ -42,8 +48,19 @@ func (l *loop) grant() (bool, error) {
 	return len(granted) > 0, nil
 }
 
-// early reports whether the ledger is to be left alone still.
-func (l *loop) early(now time.Time) bool { return now.Sub(l.settled) < l.pace() }
+// sees reports whether something may be granted: a task is not started past a pause, or a lower limit, that was answered before it was made. They are in other buckets, so they may
+// come later than the task. Where nobody says how far those are, everything else goes on.
+func (l *loop) sees(now time.Time) (bool, error) {
+	if !l.sched.Might(now) || now.Before(l.blind) {
+		return false, nil
+	}
+	if err := l.current(grantWithin); err != nil {
+		l.blind = l.clock().Add(time.Second)
+		l.Log.Warn("no task is started for a second", "error", err)
+		return false, nil
+	}
+	return true, l.limits()
+}
 
 // pace is how long the ledger is left alone after a write, so that a write stands for what comes together. After a silence nothing waits.
 func (l *loop) pace() time.Duration {

@@ -285,14 +285,22 @@ func (s *Scheduler) hold(it *item) {
 	s.line(c.repo)
 }
 
-// Next grants up to most tasks. They are held from then on.
-func (s *Scheduler) Next(now time.Time, most int) []Task {
+// Might puts what has become due among those that wait, and reports whether Next may grant something. Where it says no, Next grants nothing now.
+func (s *Scheduler) Might(now time.Time) bool {
 	for s.future.Len() > 0 && !s.future.list[0].NotBefore.After(now) {
 		it := heap.Pop(&s.future).(*item)
 		it.where = inNone
 		s.put(it, now)
 	}
 	s.retry = time.Time{}
+	return s.turns.Len() > 0 && (s.top == nil || s.free(s.top, now))
+}
+
+// Next grants up to most tasks. They are held from then on.
+func (s *Scheduler) Next(now time.Time, most int) []Task {
+	if !s.Might(now) { // nobody could start anything
+		return nil
+	}
 	var granted []Task
 	var aside []*repo // what entries do not let start anything now
 	for len(granted) < most && s.turns.Len() > 0 {
