@@ -151,10 +151,12 @@ func failure(err error) *machines.Failure {
 	return providers.Failure(err)
 }
 
-// before fails where the tenant is in its database already: the session is older than its switch, as after a restore, and would lead its traffic back. An upgrade begins there.
+// before fails where the session is older than what the tenant has, as after a restore: one that is on its way to its database and in it already would have its traffic led back, and
+// an upgrade would have the name of the release that serves.
 func (j *job) before(ctx context.Context) error {
 	if j.body.Upgrade != nil {
-		return nil
+		_, err := j.serves(ctx)
+		return err
 	}
 	t := *j.task
 	t.Effect = database.ActionCheck

@@ -148,6 +148,7 @@ func (j *job) deploy(ctx context.Context) (any, error) {
 		return nil, err
 	}
 	r := j.release(j.body.Release)
+	r.Replace = j.replace
 	r.Env = maps.Clone(j.Env)
 	if r.Env == nil {
 		r.Env = map[string]string{}
@@ -170,6 +171,15 @@ func (j *job) deploy(ctx context.Context) (any, error) {
 	}
 	address, err := j.Apps.Deploy(ctx, r)
 	return machine.App{Name: r.Name, Version: r.Version, Address: address}, err
+}
+
+// replace refuses to have a release removed for one with other values while a domain leads to it.
+func (j *job) replace(ctx context.Context) error {
+	host, err := j.leading(ctx, j.body.Release)
+	if err != nil || host == "" {
+		return err
+	}
+	return providers.Errorf(providers.Invalid, "%s leads to the release %s, which is there with other values: the session is older than what the tenant has", host, j.body.Release.Name)
 }
 
 func (j *job) release(a *machine.App) process.Release {

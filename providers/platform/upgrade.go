@@ -22,19 +22,24 @@ const (
 	codeUpgrade = "UPGRADE_UNHEALTHY"
 )
 
-// shift gives the new release its share of the traffic, and watches it for as long as the upgrade says.
+// shift gives the new release its share of the traffic, or all of it where the old one was lost, and watches it for as long as the upgrade says.
 func (j *job) shift(ctx context.Context) (any, error) {
 	u := j.body.Upgrade
 	if u == nil || u.App == nil {
 		return nil, providers.Errorf(providers.Invalid, "the task %s has no upgrade with a release", j.task.Attempt)
 	}
-	if err := j.there(ctx, j.body.App); err != nil {
+	there, err := j.serves(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if _, err := j.lead(ctx, target{j.body.App, 100 - u.Weight}, target{u.App, u.Weight}); err != nil {
+	weight, targets := u.Weight, []target{{j.body.App, 100 - u.Weight}, {u.App, u.Weight}}
+	if !there { // the rest would go nowhere
+		weight, targets = 100, []target{{u.App, 100}}
+	}
+	if _, err := j.lead(ctx, targets...); err != nil {
 		return nil, err
 	}
-	s, fails, end := machine.Shifted{Weight: u.Weight}, 0, time.Now().Add(time.Duration(u.Hold)*time.Second)
+	s, fails, end := machine.Shifted{Weight: weight}, 0, time.Now().Add(time.Duration(u.Hold)*time.Second)
 	requests, errs := j.counts(u.App)
 	for {
 		switch status, err := j.get(ctx, "http://"+u.App.Address+cmp.Or(j.Health.Path, "/")); {
@@ -44,13 +49,13 @@ func (j *job) shift(ctx context.Context) (any, error) {
 			fails = 0
 		default:
 			if fails++; fails >= mostFails {
-				return nil, refuse(codeUpgrade, "at %d %% the release %s does not answer its health check: status %d, %v", u.Weight, u.App.Name, status, err)
+				return nil, refuse(codeUpgrade, "at %d %% the release %s does not answer its health check: status %d, %v", weight, u.App.Name, status, err)
 			}
 		}
 		now, bad := j.counts(u.App)
 		s.Requests, s.Errors = now-requests, bad-errs
 		if s.Requests >= fewRequests && s.Errors*100 > s.Requests*failPercent {
-			return nil, refuse(codeUpgrade, "at %d %% the release %s failed %d of %d requests", u.Weight, u.App.Name, s.Errors, s.Requests)
+			return nil, refuse(codeUpgrade, "at %d %% the release %s failed %d of %d requests", weight, u.App.Name, s.Errors, s.Requests)
 		}
 		if fails == 0 && !time.Now().Before(end) {
 			return s, nil
@@ -86,17 +91,39 @@ func (j *job) retire(ctx context.Context) (any, error) {
 	return nil, j.instead(ctx, u.App, goes...)
 }
 
-// withdraw gives the old release all traffic, and ends the new one.
+// withdraw gives the old release all traffic, and ends the new one. Where the old one was lost, there is nothing to lead to.
 func (j *job) withdraw(ctx context.Context) (any, error) {
+	if err := j.two(j.body.App, j.body.Release); err != nil {
+		return nil, err
+	}
+	there, err := j.serves(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case !there:
+		return nil, j.end(ctx, j.body.Release)
+	}
 	return nil, j.instead(ctx, j.body.App, j.body.Release)
 }
 
-// instead leads all traffic to one release, and ends others when the proxies have followed. One that cannot be ended keeps no other.
-func (j *job) instead(ctx context.Context, stays *machine.App, goes ...*machine.App) error {
+// two fails unless there is a release that stays, and others that go.
+func (j *job) two(stays *machine.App, goes ...*machine.App) error {
 	if stays == nil || len(goes) == 0 || slices.ContainsFunc(goes, func(a *machine.App) bool { return a == nil || a.Name == stays.Name }) {
 		return providers.Errorf(providers.Invalid, "the task %s does not have two releases, of which one stays", j.task.Attempt)
 	}
-	if err := j.there(ctx, stays); err != nil {
+	return nil
+}
+
+// instead leads all traffic to one release, and ends others when the proxies have followed.
+func (j *job) instead(ctx context.Context, stays *machine.App, goes ...*machine.App) error {
+	if err := j.two(stays, goes...); err != nil {
+		return err
+	}
+	_, err := j.Apps.Look(ctx, j.task.Namespace, stays.Name)
+	if providers.IsNotFound(err) {
+		return providers.Errorf(providers.Invalid, "the release %s is not there, and no traffic is led to it", stays.Name)
+	}
+	if err != nil {
 		return err
 	}
 	if _, err := j.lead(ctx, target{stays, 1}); err != nil {
@@ -105,6 +132,11 @@ func (j *job) instead(ctx context.Context, stays *machine.App, goes ...*machine.
 	if err := j.settle(ctx); err != nil {
 		return err
 	}
+	return j.end(ctx, goes...)
+}
+
+// end ends releases that nothing leads to. One that cannot be ended keeps no other.
+func (j *job) end(ctx context.Context, goes ...*machine.App) error {
 	var errs []error
 	for _, a := range goes {
 		err := j.unused(ctx, a)
@@ -116,23 +148,54 @@ func (j *job) instead(ctx context.Context, stays *machine.App, goes ...*machine.
 	return errors.Join(errs...)
 }
 
-// there fails for a release that is to get traffic and is not there: the session is older than the end of its upgrade.
-func (j *job) there(ctx context.Context, a *machine.App) error {
+// serves reports whether the release is there that serves, as the session says. One that is not was lost, with its directory, if the primary domain leads to it, to nothing, or to another
+// release of this session. It fails where that leads elsewhere: then the session is older than an upgrade, as after a restore, and the release that this one would make may be the one that serves.
+func (j *job) serves(ctx context.Context) (there bool, err error) {
+	a, u := j.body.App, j.body.Upgrade
 	if a == nil {
-		return providers.Errorf(providers.Invalid, "the task %s has no release that serves", j.task.Attempt)
+		return false, providers.Errorf(providers.Invalid, "the task %s has no release that serves", j.task.Attempt)
 	}
-	_, err := j.Apps.Look(ctx, j.task.Namespace, a.Name)
-	if providers.IsNotFound(err) {
-		return providers.Errorf(providers.Invalid, "the release %s is not there: the session is older than the end of its upgrade", a.Name)
+	if _, err := j.Apps.Look(ctx, j.task.Namespace, a.Name); !providers.IsNotFound(err) {
+		return err == nil, err
 	}
-	return err
+	r, err := j.Table.Row(ctx, j.body.PrimaryDomain)
+	if err != nil || r.Route == nil {
+		return false, unavailable(err)
+	}
+	own := []string{a.Address}
+	if u != nil && u.App != nil {
+		own = append(own, u.App.Address)
+	}
+	for _, e := range j.body.Ledger {
+		if e.Kind != machine.KindApp || e.State == session.Undone || j.body.Release != nil && e.Name == j.body.Release.Name { // which is intended, and may be there of a time that the session has forgotten
+			continue
+		}
+		at, err := j.Apps.Look(ctx, j.task.Namespace, e.Name)
+		if err != nil && !providers.IsNotFound(err) {
+			return false, err
+		}
+		own = append(own, at.Address)
+	}
+	if slices.ContainsFunc(r.Route.Targets, func(t domains.Target) bool { return !slices.Contains(own, t.Address) }) {
+		return false, providers.Errorf(providers.Invalid, "the release %s is not there, and %s leads to another one: the session is older than an upgrade; resolve it as ready, and upgrade again", a.Name, j.body.PrimaryDomain)
+	}
+	return false, nil
 }
 
 // unused fails while a domain of the tenant leads to a release. A custom one follows when its own session does.
 func (j *job) unused(ctx context.Context, a *machine.App) error {
+	host, err := j.leading(ctx, a)
+	if err != nil || host == "" {
+		return err
+	}
+	return providers.Errorf(providers.Unavailable, "%s still leads to the release %s, as its domain has not followed: see what that says, mend or remove it, and prune", host, a.Name)
+}
+
+// leading is a domain of the tenant that leads to a release; empty when none does.
+func (j *job) leading(ctx context.Context, a *machine.App) (host string, err error) {
 	at, err := j.Apps.Look(ctx, j.task.Namespace, a.Name)
 	if err != nil && !providers.IsNotFound(err) {
-		return err
+		return "", err
 	}
 	for _, host := range []string{j.body.PrimaryDomain, j.body.Platform.CustomDomain} {
 		if host == "" || at.Address == "" {
@@ -140,13 +203,13 @@ func (j *job) unused(ctx context.Context, a *machine.App) error {
 		}
 		r, err := j.Table.Row(ctx, host)
 		if err != nil {
-			return unavailable(err)
+			return "", unavailable(err)
 		}
 		if r.Route != nil && slices.ContainsFunc(r.Route.Targets, func(t domains.Target) bool { return t.Address == at.Address }) {
-			return providers.Errorf(providers.Unavailable, "%s still leads to the release %s, as its domain has not followed: see what that says, mend or remove it, and prune", host, a.Name)
+			return host, nil
 		}
 	}
-	return nil
+	return "", nil
 }
 
 // settle waits until the proxies have followed a change of the route.

@@ -30,6 +30,9 @@ type Release struct {
 	Version   string
 	Env       map[string]string
 	Secrets   map[string]string // by the name of the variable that, with _FILE, has the path
+
+	// Replace is asked by Deploy before it removes a release of this name that has other values, or was never healthy: an error keeps that. Nil keeps none.
+	Replace func(ctx context.Context) error
 }
 
 // UnhealthyError says that a release does not become healthy.
@@ -143,7 +146,13 @@ func (a *Apps) Deploy(ctx context.Context, r Release) (address string, err error
 	case err != nil:
 		return "", err
 	case before.SpecHash != req.Hash || before.Reason == service.ReasonRevisionFailed: // it has had its time, or is of an attempt with other values
-		if err := a.Remove(ctx, r); err != nil {
+		if r.Replace != nil {
+			err = r.Replace(ctx)
+		}
+		if err == nil {
+			err = a.Remove(ctx, r)
+		}
+		if err != nil {
 			return "", err
 		}
 	}

@@ -1,0 +1,107 @@
+//go:build linux
+
+package platform_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	machine "github.com/bcc94042/instar/machines/platform"
+	"github.com/bcc94042/instar/machines/session"
+	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/platform/process"
+)
+
+// upgraded is a tenant whose second release serves, and the session as it was before that upgrade. The first release is there no more.
+func upgraded(t *testing.T) (w *world, serves machine.App, old machine.Task) {
+	t.Helper()
+	w, b := setup(t), task("default.acme.own")
+	b.Release = &machine.App{Name: "tenant-acme-r2", Version: "1.1"}
+	serves = twice[machine.App](w, "deploy", 1, b)
+	b.App = &serves
+	twice[machine.Route](w, "route", 2, b)
+	old = task("default.acme.own")
+	old.App = &machine.App{Name: "tenant-acme-r1", Version: "1.0", Address: "127.0.0.1:1"}
+	return w, serves, old
+}
+
+// After a restore, the next upgrade has the name of the release that serves.
+func TestAnUpgradeOfASessionOlderThanItsUpgradeLeavesWhatServesAlone(t *testing.T) {
+	t.Parallel()
+	w, serves, old := upgraded(t)
+	old.Upgrade, old.Release = &machine.Upgrade{From: "1.0", To: "1.0", Release: 2}, &machine.App{Name: "tenant-acme-r2", Version: "1.0"}
+	old.Ledger = ledger("tenant-acme-r1", "tenant-acme-r2")
+	for _, effect := range []string{"deploy", "withdraw"} {
+		f := w.perform("own", effect, 3, old).Failure
+		require.NotNil(t, f, effect)
+		require.Contains(t, f.Message, "the release tenant-acme-r1 is not there, and acme.example.test leads to another one", effect)
+		require.False(t, f.Retryable, effect)
+		require.Equal(t, "1.1", w.says()[:3], effect)
+	}
+
+	// Somebody has resolved it as ready: the next one has a name of its own, and knows what serves.
+	old.Upgrade, old.Release = &machine.Upgrade{From: "1.0", To: "1.0", Release: 3, Weight: 5}, &machine.App{Name: "tenant-acme-r3", Version: "1.0"}
+	old.Ledger = ledger("tenant-acme-r1", "tenant-acme-r2", "tenant-acme-r3")
+	next := twice[machine.App](w, "deploy", 4, old)
+	require.NotEqual(t, serves.Address, next.Address)
+	old.Upgrade.App = &next
+	require.Equal(t, 100, twice[machine.Shifted](w, "shift", 5, old).Weight)
+	twice[any](w, "retire", 6, old)
+	require.Equal(t, "1.0", w.says()[:3])
+	_, err := w.Apps.Look(t.Context(), "default", serves.Name)
+	require.True(t, providers.IsNotFound(err), "%v", err)
+}
+
+// The first release is there, and so is the second one, which the session does not know of: it is not replaced while traffic goes there.
+func TestAReleaseThatServesIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	w, _, old := upgraded(t)
+	first := twice[machine.App](w, "deploy", 3, task("default.acme.own"))
+	old.App = &first
+	old.Upgrade, old.Release = &machine.Upgrade{From: "1.0", To: "1.0", Release: 2}, &machine.App{Name: "tenant-acme-r2", Version: "1.0"}
+	f := w.perform("own", "deploy", 4, old).Failure
+	require.NotNil(t, f)
+	require.Contains(t, f.Message, "acme.example.test leads to the release tenant-acme-r2")
+	require.False(t, f.Retryable)
+	require.Equal(t, "1.1", w.says()[:3])
+}
+
+// A session that was restored in the middle of its upgrade goes on with the release that has all traffic by now.
+func TestAnUpgradeThatWasPromotedMeanwhileGoesOn(t *testing.T) {
+	t.Parallel()
+	w, serves, old := upgraded(t)
+	old.Upgrade, old.Release = &machine.Upgrade{From: "1.0", To: "1.1", Release: 2, Weight: 50, App: &serves}, &machine.App{Name: serves.Name, Version: "1.1"}
+	require.Equal(t, 100, twice[machine.Shifted](w, "shift", 3, old).Weight)
+	require.Equal(t, "1.1", w.says()[:3])
+	require.Len(t, w.rows.all["acme.example.test"].Route.Targets, 1)
+}
+
+// The directory of all releases was lost: an upgrade is the way to another one, and what fails of it is taken back.
+func TestAnUpgradeReplacesAReleaseThatWasLost(t *testing.T) {
+	t.Parallel()
+	w, b := setup(t), task("default.acme.own")
+	app := twice[machine.App](w, "deploy", 1, b)
+	b.App, b.Ledger = &app, ledger("tenant-acme-r1", "tenant-acme-r2")
+	twice[machine.Route](w, "route", 2, b)
+	require.NoError(t, w.Apps.Remove(t.Context(), process.Release{Namespace: "default", Tenant: "tenant-acme", Name: app.Name, Owner: "instance_provisioning/default.acme.own", Fence: 3, Attempt: "x"}))
+
+	b.Upgrade, b.Release = &machine.Upgrade{From: "1.0", To: "sick", Release: 2}, &machine.App{Name: "tenant-acme-r2", Version: "sick"}
+	require.Equal(t, "DEPLOYMENT_UNHEALTHY", w.perform("own", "deploy", 4, b).Failure.Code)
+	twice[any](w, "withdraw", 5, b)
+	_, err := w.Apps.Look(t.Context(), "default", "tenant-acme-r2")
+	require.True(t, providers.IsNotFound(err), "%v", err)
+	for i := range b.Ledger {
+		if b.Ledger[i].Name == "tenant-acme-r2" {
+			b.Ledger[i].State = session.Undone
+		}
+	}
+
+	b.Upgrade, b.Release = &machine.Upgrade{From: "1.0", To: "1.1", Release: 3, Weight: 5}, &machine.App{Name: "tenant-acme-r3", Version: "1.1"}
+	next := twice[machine.App](w, "deploy", 6, b)
+	b.Upgrade.App = &next
+	require.Equal(t, 100, twice[machine.Shifted](w, "shift", 7, b).Weight)
+	require.Equal(t, "1.1", w.says()[:3])
+	twice[any](w, "retire", 8, b)
+	require.Equal(t, "1.1", w.says()[:3])
+}
