@@ -37,7 +37,7 @@ type Template struct {
 	Socket  string            // SocketShared, SocketFD, SocketPort or SocketPublic; SocketFD when empty
 	Home    bool              // each service has a directory of its own, which ends with it: its HOME, and its working directory instead of Dir
 	Limits  builtin.Limits    // of each process
-	Hung    time.Duration     // a process that serves, and has not been healthy for so long, is ended and started anew; never when 0
+	Hung    time.Duration     // a process that serves, and has not been healthy for so long, is ended and started anew, or 2, 4 … 32 times as long when it never was since its start; never when 0
 }
 
 // Ports is a range, with both its ends.

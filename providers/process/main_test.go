@@ -74,6 +74,7 @@ func config(dir string) Config {
 		Templates: map[string]Template{
 			"passed": {Command: []string{self, "foreign", "fd"}, Env: quick, Socket: SocketFD},
 			"public": {Command: []string{self, "foreign", "fd"}, Env: quick, Socket: SocketPublic, Home: true, Limits: builtin.Limits{Files: 256, File: 1 << 20, NoPrivileges: true, NoMemoryDumps: true}},
+			"late":   {Command: []string{self, "foreign", "late"}, Env: quick, Socket: SocketPublic, Home: true, Hung: 500 * time.Millisecond},
 			"ported": {Command: []string{self, "foreign", "port"}, Env: quick, Socket: SocketPort},
 		},
 		LogBytes: 4 << 10,
@@ -154,7 +155,18 @@ func converged(req providers.ApplyRequest) func(o *service.Observation) bool {
 
 // foreign is a program that knows nothing of this one: a plain server on fd 3 or on PORT.
 func foreign(kind string) {
-	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	answers := make(chan struct{})
+	if _, err := os.Stat("again"); err == nil { // in the directory of a service: it answers late at all starts but the first
+		time.AfterFunc(1200*time.Millisecond, func() { close(answers) })
+	} else if close(answers); kind == "late" {
+		os.WriteFile("again", nil, 0o600)
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-answers:
+		case <-r.Context().Done():
+			return
+		}
 		fmt.Fprintln(w, os.Getenv("INSTAR_REVISION"), os.Getenv("LISTEN_PID") == fmt.Sprint(os.Getpid()))
 	})}
 	l, err := foreignListener(kind)

@@ -156,3 +156,34 @@ func TestAProcessThatDoesNotAnswerForLongIsStartedAnew(t *testing.T) {
 	require.Equal(t, "web-00001 true", ask(t, o.URL))
 	require.False(t, runs(second))
 }
+
+// After a restart of the machine a program may need longer than when it was deployed: it gets longer each time, so that there is an end of that.
+func TestAProcessThatStartsSlowlyIsNotStartedAnewForEver(t *testing.T) {
+	t.Parallel()
+	c, req := config(t.TempDir()), apply("web", "late", 1)
+	c.Grace, req.Spec.Probe.TimeoutMillis = 100*time.Millisecond, 200
+	g, o := servingOne(t, c, req)
+	require.NoError(t, syscall.Kill(pid(t, g, "default.web"), syscall.SIGKILL))
+	require.Eventually(t, func() bool { // who has asked one that is ended then asks again
+		resp, err := http.Get(o.URL)
+		return err == nil && resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
+	}, awhile, tick)
+	await(t, g, req, converged(req))
+}
+
+// A machine that stood still, as a virtual one does, is no sign of a process that hangs.
+func TestAStandstillIsNotCounted(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	q := &quiet{last: now}
+	after := func(d time.Duration, answered bool) time.Duration {
+		now = now.Add(d)
+		return q.probed(now, answered, 2*time.Second)
+	}
+	require.Zero(t, after(time.Second, true))
+	require.Equal(t, 2*time.Second, after(time.Hour, false))
+	require.Equal(t, 3*time.Second, after(time.Second, false))
+	require.Equal(t, 5*time.Second, after(time.Hour, false))
+	require.Zero(t, after(time.Hour, true))
+	require.Equal(t, time.Second, after(time.Second, false))
+}

@@ -165,17 +165,16 @@ func (u *unit) terminate(ctx context.Context, c *copied, p *child.Process) bool 
 func (u *unit) examine(ctx context.Context, r *revision, c *copied) (last string) {
 	limits := patienceOf(r.Spec.Probe)
 	address := u.addressOf(c)
-	healthy, good, most := false, time.Now(), u.hung(r)
+	answered, quiet := false, &quiet{last: time.Now()}
 	for {
 		err := probe(ctx, r.Spec.Probe, address)
 		if ctx.Err() != nil {
 			return ""
 		}
-		if err == nil {
-			good = time.Now()
-		}
-		healthy = u.probed(c, err, limits.failures)
-		if most > 0 && time.Since(good) > most && u.serves(r) { // one that starts has its own limit
+		answered = answered || err == nil
+		silence := quiet.probed(time.Now(), err == nil, limits.period+limits.timeout)
+		healthy := u.probed(c, err, limits.failures)
+		if most := u.patient(r, c, answered); most > 0 && !healthy && silence > most {
 			return plain(err)
 		}
 		wait := limits.period
@@ -192,10 +191,32 @@ func (u *unit) examine(ctx context.Context, r *revision, c *copied) (last string
 	}
 }
 
-func (u *unit) serves(r *revision) bool {
+// patient is for how long a copy may answer nothing; 0 is for ever. One that has not answered since it was launched gets twice as long after each crash, up to 32 times: a machine that has
+// just started may be slower than it was when the revision was deployed. A revision that does not serve yet has its own limit.
+func (u *unit) patient(r *revision, c *copied, answered bool) time.Duration {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return r.Phase == serving
+	switch {
+	case r.Phase != serving:
+		return 0
+	case answered:
+		return u.hung(r)
+	}
+	return u.hung(r) << min(c.crashes, 5)
+}
+
+// quiet is how long probes have had no answer. Between two that failed, what a probe takes at most is counted, and no more: the rest is a standstill, of the machine or of this program.
+type quiet struct {
+	last  time.Time // a probe has ended, or the process began
+	lasts time.Duration
+}
+
+func (q *quiet) probed(now time.Time, answered bool, most time.Duration) time.Duration {
+	q.lasts += min(now.Sub(q.last), most)
+	if q.last = now; answered {
+		q.lasts = 0
+	}
+	return q.lasts
 }
 
 // probed notes the outcome of a probe, and reports whether the copy counts as healthy.
