@@ -103,7 +103,7 @@ func (s *Server) open(o *Options) (err error) {
 	if s.ops, err = operations.New(ctx, s.rest, s.store, s.sender, o.KeysFor); err != nil {
 		return err
 	}
-	if s.admin, err = admin.New(s.rest, s.store, admin.Options{
+	if s.admin, err = admin.New(s.rest, s.store, s.sender, admin.Options{
 		DeadLetters: o.DeadLetters, Nodes: o.Nodes, NodeLeads: o.NodeLeads, Outbox: o.Outbox, Backup: o.Backup, Ready: o.Ready, Checks: o.Checks,
 		Buffers: o.Buffers, Version: o.Version, Profile: o.Profile, Metrics: o.Registry,
 	}); err != nil {

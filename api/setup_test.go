@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -41,6 +42,7 @@ var tokens = []auth.Token{
 	{Name: "operator", Hash: auth.HashToken("operate-token"), Role: auth.Operate, Namespace: "*"},
 	{Name: "boss", Hash: auth.HashToken("admin-token"), Role: auth.Admin, Namespace: "*"},
 	{Name: "tenant", Hash: auth.HashToken("tenant-token"), Role: auth.Admin, Namespace: "acme"},
+	{Name: "unknown", Hash: auth.HashToken("unknown-token"), Role: auth.Admin, Namespace: "unknown"},
 }
 
 // bundle is a door with an engine behind it.
@@ -143,7 +145,6 @@ type letters struct {
 	mu       sync.Mutex
 	all      []admin.DeadLetter
 	redriven []uint64
-	edited   string
 	err      error
 }
 
@@ -170,19 +171,19 @@ func (l *letters) Get(_ context.Context, seq uint64) (admin.DeadLetter, error) {
 	return admin.DeadLetter{}, fmt.Errorf("%w: %d", admin.ErrNoLetter, seq)
 }
 
-func (l *letters) Redrive(ctx context.Context, seq uint64, edited []byte) error {
+func (l *letters) Redrive(ctx context.Context, seq uint64) error {
 	if _, err := l.Get(ctx, seq); err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.redriven, l.edited = append(l.redriven, seq), string(edited)
+	l.redriven = append(l.redriven, seq)
 	return l.err
 }
 
-func (l *letters) Drop(ctx context.Context, seq uint64) error {
-	if _, err := l.Get(ctx, seq); err != nil {
-		return err
+func (l *letters) Drop(ctx context.Context, seq uint64, at time.Time) error {
+	if one, err := l.Get(ctx, seq); err != nil || !one.Time.Equal(at) {
+		return cmp.Or(err, admin.ErrNoLetter)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -288,5 +289,5 @@ func newCall(method, path, body string) (*http.Request, *httptest.ResponseRecord
 }
 
 func letter(seq uint64, key, body string) admin.DeadLetter {
-	return admin.DeadLetter{Seq: seq, Time: time.Unix(int64(seq), 0), Consumer: "engine", Machine: "gadget", Key: key, Subject: "instar.in.1.gadget." + key + ".create", Reason: "it panicked", Tries: 10, Body: []byte(body)}
+	return admin.DeadLetter{Seq: seq, Time: time.Unix(int64(seq), 0), Consumer: "engine", Machine: "gadget", Key: key, Subject: streams.Names{}.Stored("gadget", key, "create"), Reason: "it panicked", Tries: 10, Actor: "ann", RedriveID: fmt.Sprintf("redrive-%d", seq), Body: []byte(body)}
 }

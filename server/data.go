@@ -106,5 +106,5 @@ func (l letters) Get(ctx context.Context, seq uint64) (admin.DeadLetter, error) 
 }
 
 func show(d publish.DeadLetter) admin.DeadLetter {
-	return admin.DeadLetter{Seq: d.Seq, Time: d.Time, Consumer: d.Consumer, Machine: d.Machine, Key: d.Key, Subject: d.Subject, Reason: d.Reason, Tries: d.Tries, Body: d.Body}
+	return admin.DeadLetter{Seq: d.Seq, Time: d.Time, Consumer: d.Consumer, Machine: d.Machine, Key: d.Key, Subject: d.Subject, Reason: d.Reason, Tries: d.Tries, Actor: streams.Header(d.Header, streams.HeaderActor), Partial: d.Partial, Body: d.Body, RedriveID: d.RedriveID()}
 }

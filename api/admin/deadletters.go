@@ -19,6 +19,7 @@ import (
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
 )
 
@@ -105,7 +106,7 @@ func (s *Service) visible(q *rest.Request, after uint64, limit int, machine stri
 			return nil, false, err
 		}
 		for _, l := range page {
-			if after = l.Seq; !q.Who.Sees(l.Key) || machine != "" && machine != l.Machine {
+			if after = l.Seq; !sees(q, l) || machine != "" && machine != l.Machine {
 				continue
 			}
 			if len(found) == limit {
@@ -118,6 +119,17 @@ func (s *Service) visible(q *rest.Request, after uint64, limit int, machine stri
 		}
 	}
 }
+
+// sees reports whether the caller may see a letter. One that names no entity may be of any namespace, and is for who sees all of them.
+func sees(q *rest.Request, l DeadLetter) bool {
+	if _, _, _, err := streams.SplitKey(l.Key); err != nil || l.Machine == unaddressed && l.Key == unaddressed+"."+unaddressed {
+		return q.Who.Namespace == auth.AnyNamespace
+	}
+	return q.Who.Sees(l.Key)
+}
+
+// unaddressed is the machine, namespace and id of a letter that names no entity; see [publish.DeadLetters.Message].
+const unaddressed = "unknown"
 
 // read reads one letter in the turn of the client.
 func (s *Service) read(q *rest.Request, seq uint64) (l DeadLetter, err error) {
@@ -160,7 +172,7 @@ func (s *Service) oneLetter(q *rest.Request) (DeadLetter, error) {
 		return DeadLetter{}, problem.Invalid("path.seq", "expected integer >= 1")
 	}
 	l, err := s.read(q, seq)
-	if errors.Is(err, ErrNoLetter) || err == nil && !q.Who.Sees(l.Key) {
+	if errors.Is(err, ErrNoLetter) || err == nil && !sees(q, l) {
 		return DeadLetter{}, problem.New(machines.CodeNotFound, "there is no such dead letter")
 	}
 	return l, err
@@ -200,7 +212,7 @@ func (s *Service) redriveMany(q *rest.Request, schema *huma.Schema) error {
 	for _, seq := range want.Seqs {
 		l, err := s.read(q, seq)
 		switch {
-		case errors.Is(err, ErrNoLetter), err == nil && !q.Who.Sees(l.Key):
+		case errors.Is(err, ErrNoLetter), err == nil && !sees(q, l):
 			missing = append(missing, RedriveFailure{seq, "there is no such dead letter"})
 		case err != nil:
 			return err
@@ -219,7 +231,12 @@ const maxRedrive = 10000
 func (s *Service) redrive(q *rest.Request, letters []DeadLetter) Redriven {
 	out := Redriven{Redriven: []uint64{}, Failed: []RedriveFailure{}}
 	for _, l := range letters {
-		err := s.o.DeadLetters.Redrive(q.Context(), l.Seq, nil)
+		err := q.Context().Err() // a client that has hung up ends this between two letters
+		if err == nil {
+			ctx, cancel := lasting(q)
+			err = s.o.DeadLetters.Redrive(ctx, l.Seq)
+			cancel()
+		}
 		if err == nil {
 			out.Redriven = append(out.Redriven, l.Seq)
 			continue
@@ -244,11 +261,10 @@ type DeadLetters interface {
 	List(ctx context.Context, after uint64, limit int) ([]DeadLetter, error)
 	// Get returns one letter, or an error that is [ErrNoLetter].
 	Get(ctx context.Context, seq uint64) (DeadLetter, error)
-	// Redrive publishes a letter to its subject again and removes it, or returns an error that is [ErrNoLetter]. edited replaces the body of a command, nil leaves it:
-	// an error then may be [streams.ErrSubject] (it is no command) or [publish.ErrPutBack].
-	Redrive(ctx context.Context, seq uint64, edited []byte) error
-	// Drop removes a letter, or returns an error that is [ErrNoLetter].
-	Drop(ctx context.Context, seq uint64) error
+	// Redrive publishes a letter to its subject again and removes it, or returns an error that is [ErrNoLetter].
+	Redrive(ctx context.Context, seq uint64) error
+	// Drop removes the letter of a sequence that was stored at that time, or returns an error that is [ErrNoLetter].
+	Drop(ctx context.Context, seq uint64, at time.Time) error
 }
 
 // ErrNoLetter says that there is no dead letter of that sequence; [publish.ErrNoLetter] is it as well.
@@ -264,5 +280,9 @@ type DeadLetter struct {
 	Subject  string // to which a redrive publishes it
 	Reason   string
 	Tries    int
+	Actor    string // who has sent the message; empty if that is not known
+	Partial  bool   // Body, or Subject, is only the beginning
 	Body     []byte
+
+	RedriveID string // of the command that a redrive sends
 }

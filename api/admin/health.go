@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/commands"
 	"github.com/bcc94042/instar/api/entities"
 	"github.com/bcc94042/instar/api/rest"
 )
@@ -52,12 +53,13 @@ type Service struct {
 	page    http.Handler // of metrics
 	backing sync.Mutex   // held while a backup is made
 
-	rest  *rest.Server
-	store *entities.Store
+	rest   *rest.Server
+	store  *entities.Store
+	sender *commands.Sender
 }
 
 // New fails where a metric of its names is registered already.
-func New(d *rest.Server, st *entities.Store, o Options) (*Service, error) {
+func New(d *rest.Server, st *entities.Store, sender *commands.Sender, o Options) (*Service, error) {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "instar_build_info", Help: "Always 1; the labels tell the version.",
 		ConstLabels: prometheus.Labels{"version": o.Version.Version, "commit": o.Version.Commit, "go": runtime.Version()},
@@ -66,7 +68,7 @@ func New(d *rest.Server, st *entities.Store, o Options) (*Service, error) {
 	if err := o.Metrics.Register(build); err != nil {
 		return nil, fmt.Errorf("api: cannot register metrics: %w", err)
 	}
-	return &Service{o: o, rest: d, store: st, page: promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})}, nil
+	return &Service{o: o, rest: d, store: st, sender: sender, page: promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})}, nil
 }
 
 // Health is what /livez and /readyz say.

@@ -49,7 +49,7 @@ func TestTasksOfUnreadableEntitiesDoNotStarveTheirKind(t *testing.T) {
 	for _, l := range letters {
 		require.Equal(t, "fx-errand-work", l.Consumer)
 		require.Contains(t, l.Reason, "cannot be decoded")
-		require.NoError(t, w.DeadLetters().Redrive(w.Ctx, l.Seq, nil))
+		require.NoError(t, w.DeadLetters().Redrive(w.Ctx, l.Seq))
 	}
 	for i := range broken {
 		id := fmt.Sprintf("e-%d", i)

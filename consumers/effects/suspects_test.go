@@ -124,7 +124,7 @@ func TestTasksThatKillTheProcessAreGivenUp(t *testing.T) {
 			}
 
 			for _, l := range dead {
-				require.NoError(t, w.DeadLetters().Redrive(w.Ctx, l.Seq, nil))
+				require.NoError(t, w.DeadLetters().Redrive(w.Ctx, l.Seq))
 			}
 			require.False(t, w.process(deaths, nil, finished))
 			for _, id := range killers {

@@ -216,7 +216,7 @@ func TestAParkedCommandThatIsPutBackAndRepeated(t *testing.T) {
 	letters, err := w.DeadLetters().List(w.Ctx, 0, 10)
 	require.NoError(t, err)
 	require.Len(t, letters, 1)
-	require.NoError(t, w.DeadLetters().Redrive(w.Ctx, letters[0].Seq, nil))
+	require.NoError(t, w.DeadLetters().Redrive(w.Ctx, letters[0].Seq))
 	w.Eventually("it is applied", func() bool { return w.Sum("a") == 1000 })
 	require.Equal(t, machines.Applied, w.Ask(cmd).Outcome)
 	require.Equal(t, 1000, w.Sum("a"))

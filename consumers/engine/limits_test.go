@@ -66,7 +66,7 @@ func TestWhatIsTooLargeIsCut(t *testing.T) {
 	require.NoError(t, err)
 	for _, l := range letters {
 		if l.Machine == "nope" {
-			require.ErrorIs(t, w.DeadLetters().Redrive(w.Ctx, l.Seq, nil), streams.ErrSubject, "only its beginning is there")
+			require.ErrorIs(t, w.DeadLetters().Redrive(w.Ctx, l.Seq), streams.ErrSubject, "only its beginning is there")
 		}
 	}
 	w.CheckStory("a")

@@ -96,12 +96,12 @@ func TestPoisonGoesToTheDeadLetters(t *testing.T) {
 	require.Positive(t, panics.Counts()["machine"])
 	require.True(t, strings.HasSuffix(letters[0].Subject, ".thing.default.a.poison"))
 
-	require.NoError(t, w.DeadLetters().Redrive(w.Ctx, letters[0].Seq, nil)) // it is poison still
+	require.NoError(t, w.DeadLetters().Redrive(w.Ctx, letters[0].Seq)) // it is poison still
 	w.Eventually("it comes back", func() bool {
 		again, err := w.DeadLetters().List(w.Ctx, letters[0].Seq, 10)
 		return err == nil && len(again) == 1
 	})
-	require.ErrorIs(t, w.DeadLetters().Redrive(w.Ctx, letters[0].Seq, nil), publish.ErrNoLetter)
+	require.ErrorIs(t, w.DeadLetters().Redrive(w.Ctx, letters[0].Seq), publish.ErrNoLetter)
 }
 
 func TestStrangeSubjectsAreBuriedAndOthersGoOn(t *testing.T) {

@@ -32,7 +32,7 @@ const (
 	headerDeadUntaken   = "Instar-Dead-Untaken"   // the id is a key that was not used up
 )
 
-// kept are the headers of a message that its letter keeps, and that redrive puts back.
+// kept are the headers of a message that its letter keeps, and that redrive puts back; HeaderExpect only where the command was not taken, see Redrive.
 var kept = []string{streams.HeaderActor, streams.HeaderReason, streams.HeaderTrace, streams.HeaderExpect}
 
 // A letter must fit where the message did not have to: into 1 MiB with the reason and the other headers.
@@ -63,6 +63,7 @@ type DeadLetter struct {
 	Tries    int
 	Header   nats.Header // of the message
 	Untaken  bool        // it is a command whose key was not used up: redrive sends it under its own
+	Partial  bool        // only the beginning of the message, or of its subject, is there; Get and List tell
 	Body     []byte
 }
 
@@ -168,30 +169,26 @@ func (d DeadLetters) Get(ctx context.Context, seq uint64) (DeadLetter, error) {
 }
 
 // Redrive puts a dead letter back where it came from and removes it. It goes under an id derived from the letter, so that redriving it twice within the stream's window does so
-// once. edited replaces the body of a command, nil leaves it; what was put back before, and its letter left, is not edited any more: that is an error.
-func (d DeadLetters) Redrive(ctx context.Context, seq uint64, edited []byte) error {
+// once. What its sender expected of the revision goes with a command only if nobody has taken that: the note of the failure is stored with the entity, at another revision, so that the
+// condition never held again, while under the sender's own key it is part of what that stands for.
+func (d DeadLetters) Redrive(ctx context.Context, seq uint64) error {
 	l, err := d.Get(ctx, seq)
 	if err != nil {
 		return err
 	}
-	if edited != nil && !under(l.Subject, d.Names.StoredAll()) {
-		return fmt.Errorf("streams: dead letter %d is no command, and only those can be edited: %w", seq, streams.ErrSubject)
-	}
-	if edited != nil {
-		l.Body = edited
-	}
-	m := &nats.Msg{Subject: l.Subject, Data: l.Body, Header: nats.Header{}}
-	if streams.Header(l.Header, headerDeadTruncated) != "" {
+	if l.Partial {
 		return fmt.Errorf("streams: dead letter %d holds only the beginning of its message, or of its subject, and cannot be put back: %w", seq, streams.ErrSubject)
 	}
+	m := &nats.Msg{Subject: l.Subject, Data: l.Body, Header: nats.Header{}}
+	untaken := streams.Header(l.Header, headerDeadUntaken) != ""
 	for _, k := range kept {
-		if v := l.Header[k]; len(v) > 0 {
+		if v := l.Header[k]; len(v) > 0 && (untaken || k != streams.HeaderExpect) {
 			m.Header[k] = v
 		}
 	}
-	m.Header[streams.HeaderID] = []string{streams.CommandID(l.Machine, l.Key, fmt.Sprintf("redrive-%d-%d", l.Seq, l.Time.UnixNano()))}
-	if id := streams.Header(l.Header, headerDeadID); streams.Header(l.Header, headerDeadUntaken) != "" {
-		m.Header[streams.HeaderLookup] = []string{id} // its sender may have repeated it meanwhile, under the same key
+	m.Header[streams.HeaderID] = []string{streams.CommandID(l.Machine, l.Key, l.RedriveID())}
+	if untaken {
+		m.Header[streams.HeaderLookup] = []string{streams.Header(l.Header, headerDeadID)} // its sender may have repeated it meanwhile, under the same key
 	}
 	// Anybody with the permission to publish dead letters may have written it; that is no permission to write elsewhere.
 	stream := streams.CommandStream
@@ -202,11 +199,8 @@ func (d DeadLetters) Redrive(ctx context.Context, seq uint64, edited []byte) err
 	default:
 		return fmt.Errorf("streams: dead letter %d does not say where it came from: subject %q is no stored command and no effect: %w", seq, l.Subject, streams.ErrSubject)
 	}
-	switch r := d.Appender.Append(ctx, []Write{{d.Names.Stream(stream), m}})[0]; {
-	case r.Err != nil:
+	if r := d.Appender.Append(ctx, []Write{{d.Names.Stream(stream), m}})[0]; r.Err != nil {
 		return fmt.Errorf("streams: cannot put dead letter %d back to %s: %w", seq, l.Subject, r.Err)
-	case r.Duplicate && edited != nil:
-		return fmt.Errorf("streams: %w: dead letter %d", ErrPutBack, seq)
 	}
 	if err := d.remove(ctx, seq); err != nil {
 		return fmt.Errorf("streams: dead letter %d is put back, but cannot be removed: %w", seq, err)
@@ -214,13 +208,17 @@ func (d DeadLetters) Redrive(ctx context.Context, seq uint64, edited []byte) err
 	return nil
 }
 
-// ErrPutBack says that a letter was put back before, and was not removed then.
-var ErrPutBack = errors.New("it was put back before")
+// RedriveID is the id, without its scope, under which [DeadLetters.Redrive] puts a letter back. The time is in it because sequences are given out again where a stream has lost its last messages.
+func (l DeadLetter) RedriveID() string { return fmt.Sprintf("redrive-%d-%d", l.Seq, l.Time.UnixNano()) }
 
-// Drop removes a dead letter, whose message nobody handles then, or returns [ErrNoLetter].
-func (d DeadLetters) Drop(ctx context.Context, seq uint64) error {
-	if _, err := d.Get(ctx, seq); err != nil {
+// Drop removes the dead letter of a sequence that was stored at that time, whose message nobody handles then, or returns [ErrNoLetter], also where the sequence is that of another letter.
+func (d DeadLetters) Drop(ctx context.Context, seq uint64, at time.Time) error {
+	l, err := d.Get(ctx, seq)
+	if err != nil {
 		return err
+	}
+	if !l.Time.Equal(at) {
+		return fmt.Errorf("streams: %w: %d of %s, that sequence is another one's now", ErrNoLetter, seq, at.UTC().Format(time.RFC3339Nano))
 	}
 	if err := d.remove(ctx, seq); err != nil {
 		return fmt.Errorf("streams: cannot remove dead letter %d: %w", seq, err)
@@ -245,6 +243,7 @@ func letterOf(m *jetstream.RawStreamMsg) DeadLetter {
 	return DeadLetter{
 		Seq: m.Sequence, Time: m.Time, Consumer: m.Header.Get(headerDeadFrom), Machine: m.Header.Get(headerDeadMachine), Key: m.Header.Get(headerDeadKey),
 		Subject: m.Header.Get(headerDeadSubject), Reason: m.Header.Get(headerDeadReason), Tries: tries, Header: m.Header, Body: m.Data,
+		Partial: m.Header.Get(headerDeadTruncated) != "",
 	}
 }
 

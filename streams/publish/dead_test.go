@@ -59,7 +59,7 @@ func TestADeadLetterTellsItsStory(t *testing.T) {
 	}
 	_, err = d.Get(g.Ctx, 99)
 	require.ErrorIs(t, err, ErrNoLetter)
-	require.ErrorIs(t, d.Redrive(g.Ctx, 99, nil), ErrNoLetter)
+	require.ErrorIs(t, d.Redrive(g.Ctx, 99), ErrNoLetter)
 }
 
 func TestWhatCannotBeAddressedIsKeptAsUnknown(t *testing.T) {
@@ -109,8 +109,8 @@ func TestRedrive(t *testing.T) {
 	effect.Subject = streams.Names{}.Effect("thing", strings.Repeat("work", 800), effect.Key) // a server takes 4 KiB
 	for i, l := range []DeadLetter{testLetter(1), effect} {
 		seq := g.bury(d, l, fmt.Sprint(i)).Seq
-		require.NoError(t, d.Redrive(g.Ctx, seq, nil))
-		require.ErrorIs(t, d.Redrive(g.Ctx, seq, nil), ErrNoLetter)
+		require.NoError(t, d.Redrive(g.Ctx, seq))
+		require.ErrorIs(t, d.Redrive(g.Ctx, seq), ErrNoLetter)
 	}
 	for stream, l := range map[string]DeadLetter{streams.CommandStream: testLetter(1), streams.EffectStream: effect} {
 		held := g.Held(stream, ">")
@@ -134,7 +134,7 @@ func TestRedriveTwiceIsOnce(t *testing.T) {
 	seq := g.bury(d, testLetter(1), "x").Seq
 	l, err := d.Get(g.Ctx, seq)
 	require.NoError(t, err)
-	require.NoError(t, d.Redrive(g.Ctx, seq, nil))
+	require.NoError(t, d.Redrive(g.Ctx, seq))
 	m := &nats.Msg{Subject: l.Subject, Data: l.Body, Header: nats.Header{streams.HeaderID: g.Held(streams.CommandStream, ">")[0].Header[streams.HeaderID]}}
 	r := a.Append(g.Ctx, []Write{{streams.CommandStream, m}})[0]
 	require.NoError(t, r.Err)
@@ -142,32 +142,22 @@ func TestRedriveTwiceIsOnce(t *testing.T) {
 	require.Len(t, g.Held(streams.CommandStream, ">"), 1)
 }
 
-func TestRedriveWithAnotherBody(t *testing.T) {
+// The entity is at another revision since the failure was noted with it, so that what the sender expected never holds again; what nobody has taken is sent as it was.
+func TestRedriveExpectsNoRevision(t *testing.T) {
 	t.Parallel()
 	g := setup(t, embedded.OS)
 	d, _ := g.deadLetters()
-	effect := testLetter(2)
-	effect.Subject = streams.Names{}.Effect("thing", "work", effect.Key)
-	require.ErrorIs(t, d.Redrive(g.Ctx, g.bury(d, effect, "effect").Seq, []byte(`{}`)), streams.ErrSubject)
-	seq := g.bury(d, testLetter(1), "command").Seq
-	require.NoError(t, d.Redrive(g.Ctx, seq, []byte(`{"mended":true}`)))
-	require.Equal(t, `{"mended":true}`, string(g.Held(streams.CommandStream, ">")[0].Data))
-	require.ErrorIs(t, d.Redrive(g.Ctx, seq, []byte(`{"mended":true}`)), ErrNoLetter)
-}
-
-// The letter was put back as it was, and a crash has left it; an edit then is not lost without a word.
-func TestAnEditComesTooLate(t *testing.T) {
-	t.Parallel()
-	g := setup(t, embedded.OS)
-	d, a := g.deadLetters()
-	seq := g.bury(d, testLetter(1), "x").Seq
-	l, err := d.Get(g.Ctx, seq)
-	require.NoError(t, err)
-	id := streams.CommandID(l.Machine, l.Key, fmt.Sprintf("redrive-%d-%d", l.Seq, l.Time.UnixNano()))
-	require.NoError(t, a.Append(g.Ctx, []Write{{streams.CommandStream, &nats.Msg{Subject: l.Subject, Data: l.Body, Header: nats.Header{streams.HeaderID: {id}}}}})[0].Err)
-	require.ErrorIs(t, d.Redrive(g.Ctx, seq, []byte(`{}`)), ErrPutBack)
-	_, err = d.Get(g.Ctx, seq)
-	require.NoError(t, err, "it stays until somebody decides")
+	for i, untaken := range []bool{false, true} {
+		l := testLetter(i)
+		l.Untaken = untaken
+		l.Header[streams.HeaderExpect] = []string{"7"}
+		require.NoError(t, d.Redrive(g.Ctx, g.bury(d, l, fmt.Sprint(i)).Seq))
+	}
+	held := g.Held(streams.CommandStream, ">")
+	require.Len(t, held, 2)
+	require.Empty(t, held[0].Header.Get(streams.HeaderExpect))
+	require.Equal(t, []string{"7"}, held[1].Header[streams.HeaderExpect])
+	require.Equal(t, []string{"thing/default.a-1/k"}, held[1].Header[streams.HeaderLookup])
 }
 
 func TestDrop(t *testing.T) {
@@ -175,8 +165,11 @@ func TestDrop(t *testing.T) {
 	g := setup(t, embedded.OS)
 	d, _ := g.deadLetters()
 	seq := g.bury(d, testLetter(1), "x").Seq
-	require.NoError(t, d.Drop(g.Ctx, seq))
-	require.ErrorIs(t, d.Drop(g.Ctx, seq), ErrNoLetter)
+	l, err := d.Get(g.Ctx, seq)
+	require.NoError(t, err)
+	require.ErrorIs(t, d.Drop(g.Ctx, seq, l.Time.Add(-1)), ErrNoLetter, "the sequence was another letter's when it was looked at")
+	require.NoError(t, d.Drop(g.Ctx, seq, l.Time))
+	require.ErrorIs(t, d.Drop(g.Ctx, seq, l.Time), ErrNoLetter)
 	require.Empty(t, g.Held(streams.CommandStream, ">"))
 }
 
@@ -205,7 +198,7 @@ func TestStrangeLetters(t *testing.T) {
 	require.Len(t, list, len(subjects)+1)
 	for _, l := range list {
 		require.Zero(t, l.Tries)
-		require.ErrorIs(t, d.Redrive(g.Ctx, l.Seq, nil), streams.ErrSubject, l.Subject)
+		require.ErrorIs(t, d.Redrive(g.Ctx, l.Seq), streams.ErrSubject, l.Subject)
 	}
 	for _, stream := range []string{streams.CommandStream, streams.EventStream, streams.EffectStream, streams.ProbeStream, "KV_things"} {
 		require.Empty(t, g.Held(stream, ">"))

@@ -124,7 +124,7 @@ func (o *Operator) Redrive() {
 			return err
 		}
 		for _, l := range list {
-			if err := unless(o.letters.Redrive(ctx, l.Seq, nil), publish.ErrNoLetter, streams.ErrSubject); err != nil {
+			if err := unless(o.letters.Redrive(ctx, l.Seq), publish.ErrNoLetter, streams.ErrSubject); err != nil {
 				return err
 			}
 			o.o.Note("has put back dead letter %d: %s", l.Seq, l.Subject)

@@ -1,4 +1,4 @@
-// The API, as any client has it. get(path, query) and send(method, path, {body, headers, query}) answer {data, etag, status, headers} or throw a Problem
+// The API, as any client has it. get(path, query) and send(method, path, {body, headers, query}) answer {data, text, etag, status, headers} or throw a Problem
 // (RFC 9457). Machines are loaded once (machines()), and their paths made here (collection, entityPath). session says who asks.
 import { again } from './live.js';
 import { store } from './store.js';
@@ -54,11 +54,11 @@ function withQuery(path, query) {
 /** get reads. */
 export const get = (path, query, signal) => send('GET', path, { query, signal });
 
-/** send sends a request of any method; a body is sent as JSON. */
-export async function send(method, path, { body, headers = {}, query, signal } = {}) {
+/** send sends a request of any method; a body is sent as JSON, and json is one that is JSON already: a number in it may be one that JavaScript cannot hold. */
+export async function send(method, path, { body, json = body === undefined ? undefined : JSON.stringify(body), headers = {}, query, signal } = {}) {
   const init = { method, headers: { Accept: 'application/json', ...headers }, credentials: 'same-origin', signal };
-  if (body !== undefined) {
-    init.body = JSON.stringify(body);
+  if (json !== undefined) {
+    init.body = json;
     init.headers['Content-Type'] = 'application/json';
   }
   let res;
@@ -73,7 +73,7 @@ export async function send(method, path, { body, headers = {}, query, signal } =
   if ((res.headers.get('Content-Type') || '').includes('json')) {
     try { data = JSON.parse(text); } catch { data = undefined; }
   }
-  if (res.ok) return { data, etag: res.headers.get('ETag'), status: res.status, headers: res.headers };
+  if (res.ok) return { data, text, etag: res.headers.get('ETag'), status: res.status, headers: res.headers };
   if (res.status === 401 && path !== '/v1/session') session.set((s) => ({ ...s, signedIn: false, role: undefined }));
   throw new Problem(res.status, typeof data === 'object' && data ? data : { detail: String(text).slice(0, 400) });
 }

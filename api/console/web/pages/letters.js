@@ -44,6 +44,17 @@ function groups(items) {
   return [...all.values()].sort((a, b) => b.items.length - a.items.length);
 }
 
+/** bodyOf is the body of a letter as it is stored, to be edited: JSON.parse would round large numbers. It is the last field of the answer, and no text before it can hold its name with plain quotes. */
+async function bodyOf(l) {
+  if (typeof l.body === 'string') return l.body;
+  const { text } = await get('/v1/dead-letters/' + l.seq);
+  const at = text.indexOf(',"body":');
+  if (at < 0) return '{}';
+  const raw = text.slice(at + 8, text.lastIndexOf('}'));
+  const value = JSON.parse(raw);
+  return JSON.stringify(value) === raw ? JSON.stringify(value, null, 2) : raw;
+}
+
 export default function Letters() {
   const [query, setQuery] = useQuery();
   const it = every(useResource(letters, []), 10000);
@@ -82,9 +93,16 @@ export default function Letters() {
     it.reload();
   };
   const edit = async (l) => {
-    const sent = await open(Write, { title: `Redrive letter ${l.seq} with another body`, text: 'The command is sent to its subject again with this body, and the letter is gone.', label: 'Body, as JSON', action: 'Redrive', tone: 'main', begin: typeof l.body === 'string' ? l.body : JSON.stringify(l.body ?? {}, null, 2),
-      run: (text) => send('POST', `/v1/dead-letters/${l.seq}/redrive`, { body: { body: JSON.parse(text) } }) });
-    if (sent) toast('Sent again as you wrote it. What still cannot be handled comes back here.', 'good');
+    let begin;
+    try {
+      begin = await bodyOf(l);
+    } catch (e) {
+      toast(e.message, 'bad');
+      return;
+    }
+    const sent = await open(Write, { title: `Redrive letter ${l.seq} with another body`, text: 'The command is sent with this body, as one of yours. The letter is gone when that was applied, and stays when it was refused.', label: 'Body, as JSON', action: 'Redrive', tone: 'main', begin,
+      run: (text) => { JSON.parse(text); return send('POST', `/v1/dead-letters/${l.seq}/redrive`, { json: '{"body":' + text + '}' }); } });
+    if (sent) toast('Applied as you wrote it.', 'good');
     it.reload();
   };
   const redriveAll = async (g) => {
