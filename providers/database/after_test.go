@@ -339,7 +339,9 @@ func TestARevertIsRefusedWhereTheSourceLacksTheSwitch(t *testing.T) {
 	databasetest.Exec(t, s.p.Source, `delete from public.tenant_runtime`)
 	databasetest.Exec(t, s.p.Source, `update instar.attempt set epoch = 0`)
 	for _, body := range []string{`{}`, `{"keepWrites":true}`} {
+		databasetest.Exec(t, pg.Address{DSN: s.p.Server.DSN}, `alter role tenant_lacking nologin`) // by a try of the undo before the source has failed over
 		s.command("revert", body)
+		require.Equal(t, "true", databasetest.Ask(t, pg.Address{DSN: s.p.Server.DSN}, `select rolcanlogin::text from pg_roles where rolname = 'tenant_lacking'`), body)
 		require.Equal(t, machine.Ready, s.e.State, body)
 		require.Contains(t, s.e.LastError.Message, "has epoch 0 of the tenant lacking, and had 1")
 		require.NoError(t, s.enter(s.e.Data.(*machine.Data).Database.Credentials))

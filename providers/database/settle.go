@@ -23,16 +23,16 @@ var errShut = errors.New("the tenant is kept out of its own database")
 func (j *job) settle(ctx context.Context) error {
 	now, err := j.source.Read(ctx)
 	if err != nil {
-		return err
+		return j.stillShut(ctx, err)
 	}
 	if now.DatabaseName != j.name {
-		return j.led(now)
+		return j.led(ctx, now)
 	}
 	if j.unreached != nil {
 		return j.unseen(ctx)
 	}
 	if err := j.source.KeepsOut(ctx, true); err != nil { // before it is so
-		return err
+		return j.stillShut(ctx, err)
 	}
 	if err := j.Server.Shut(ctx, j.spec); err != nil {
 		return errors.Join(err, j.admit(ctx))
@@ -43,25 +43,39 @@ func (j *job) settle(ctx context.Context) error {
 	return nil
 }
 
-// led refuses to take a routing for one that leads back which is older than the switch.
-func (j *job) led(now cutover.Runtime) error {
+// led refuses to take a routing for one that leads back which is older than the switch. An earlier try may have shut the tenant out before the routing was lost, and the note of that with it:
+// the tenant is let in again.
+func (j *job) led(ctx context.Context, now cutover.Runtime) error {
 	if now.Epoch >= j.body.Epoch {
 		return nil
 	}
-	return pg.Refuse("the shared database has epoch %d of the tenant %s, and had %d, as after a failover to a standby that lacked it: it cannot be told what the tenant has written since the switch; write its row in tenant_runtime again, with epoch %[3]d, or discardWrites leaves its database behind",
+	err := pg.Refuse("the shared database has epoch %d of the tenant %s, and had %d, as after a failover to a standby that lacked it: it cannot be told what the tenant has written since the switch; write its row in tenant_runtime again, with epoch %[3]d, or discardWrites leaves its database behind",
 		now.Epoch, j.body.Request.EnterpriseID, j.body.Epoch)
+	if j.unreached != nil {
+		return j.stillShut(ctx, err)
+	}
+	var refused *pg.RefusedError
+	if left := j.admit(ctx); !errors.As(left, &refused) { // nobody is kept out of what is not there
+		err = errors.Join(err, left)
+	}
+	return err
 }
 
-// unseen is why it is not known what the tenant has written. Where an earlier try, or an earlier undo, has shut it out, it still is.
+// unseen is why it is not known what the tenant has written.
 func (j *job) unseen(ctx context.Context) error {
-	shut, err := j.source.KeptOut(ctx)
-	if err != nil {
-		return err
+	return j.stillShut(ctx, fmt.Errorf("it cannot be seen what the tenant has written: %w", j.unreached))
+}
+
+// stillShut is an error that ends a try before it has let anybody in. Where an earlier try, or an earlier undo, has shut the tenant out, it still is, and so it may be where that cannot be asked.
+func (j *job) stillShut(ctx context.Context, err error) error {
+	shut, unknown := j.source.KeptOut(ctx)
+	if pg.NotSetUp(unknown) { // nothing was noted there
+		unknown = nil
 	}
-	if shut {
-		return fmt.Errorf("%w: %w", errShut, j.unreached)
+	if shut || unknown != nil {
+		return fmt.Errorf("%w: %w", errShut, errors.Join(err, unknown))
 	}
-	return fmt.Errorf("it cannot be seen what the tenant has written: %w", j.unreached)
+	return err
 }
 
 func (j *job) admit(ctx context.Context) error {
