@@ -131,12 +131,15 @@ func sees(q *rest.Request, l DeadLetter) bool {
 // unaddressed is the machine, namespace and id of a letter that names no entity; see [publish.DeadLetters.Message].
 const unaddressed = "unknown"
 
-// read reads one letter in the turn of the client.
+// read reads one letter in the turn of the client. One that the caller may not see is [ErrNoLetter], too.
 func (s *Service) read(q *rest.Request, seq uint64) (l DeadLetter, err error) {
 	err = q.InTurn(func() (err error) {
 		l, err = s.o.DeadLetters.Get(q.Context(), seq)
 		return err
 	})
+	if err == nil && !sees(q, l) {
+		return DeadLetter{}, ErrNoLetter
+	}
 	return l, err
 }
 
@@ -172,7 +175,7 @@ func (s *Service) oneLetter(q *rest.Request) (DeadLetter, error) {
 		return DeadLetter{}, problem.Invalid("path.seq", "expected integer >= 1")
 	}
 	l, err := s.read(q, seq)
-	if errors.Is(err, ErrNoLetter) || err == nil && !sees(q, l) {
+	if errors.Is(err, ErrNoLetter) {
 		return DeadLetter{}, problem.New(machines.CodeNotFound, "there is no such dead letter")
 	}
 	return l, err
@@ -212,7 +215,7 @@ func (s *Service) redriveMany(q *rest.Request, schema *huma.Schema) error {
 	for _, seq := range want.Seqs {
 		l, err := s.read(q, seq)
 		switch {
-		case errors.Is(err, ErrNoLetter), err == nil && !sees(q, l):
+		case errors.Is(err, ErrNoLetter):
 			missing = append(missing, RedriveFailure{seq, "there is no such dead letter"})
 		case err != nil:
 			return err

@@ -118,9 +118,7 @@ func (s *Service) edit(q *rest.Request, l DeadLetter, body []byte) error {
 		s.rest.Log.Info("a dead letter stays, as its edit was refused", append(told, "code", p.Code)...)
 		return p
 	}
-	ctx, cancel := lasting(q)
-	defer cancel()
-	if err := s.o.DeadLetters.Drop(ctx, l.Seq, l.Time); err != nil && !errors.Is(err, ErrNoLetter) {
+	if err := s.dropOne(q, l); err != nil && !errors.Is(err, ErrNoLetter) {
 		return fmt.Errorf("the edit of dead letter %d is applied, but the letter is not removed; the same edit sent again does that: %w", l.Seq, err)
 	}
 	return q.JSON(http.StatusOK, Redriven{Redriven: []uint64{l.Seq}, Failed: []RedriveFailure{}})
@@ -211,9 +209,6 @@ func (s *Service) drop(q *rest.Request, schema *huma.Schema) error {
 	out := Dropped{Dropped: []uint64{}, Failed: []RedriveFailure{}}
 	for _, seq := range want.Seqs {
 		l, err := s.read(q, seq)
-		if err == nil && !sees(q, l) {
-			err = ErrNoLetter
-		}
 		if err == nil {
 			s.rest.Log.Info("a dead letter is dropped", "request", q.Id, "actor", q.Who.Name, "reason", reason, "sequence", seq, "time", l.Time, "machine", l.Machine, "key", l.Key, "subject", l.Subject)
 			err = s.dropOne(q, l)

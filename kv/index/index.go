@@ -197,19 +197,18 @@ func (ix *Index) take(t *table, ops []op, f *feed.Feed) {
 	t.forget(horizon)
 	now := time.Now()
 	for i := range ops {
-		entry := t.since(ops[i].Key)
-		r, before, was := t.apply(&ops[i])
+		r, was := t.apply(&ops[i])
 		if r != nil && ops[i].problem == "" {
 			entered := ""
-			if r.state != before {
+			if r.state != was.state {
 				entered = r.state.name
-				if before != nil && r.version == was+1 && entry != 0 && r.since != 0 {
-					ix.stays.add(before.name, r.since-entry)
+				if was.state != nil && r.version == was.version+1 && was.since != 0 && r.since != 0 {
+					ix.stays.add(was.state.name, r.since-was.since)
 				}
 			}
-			ix.recent.add(now, was, r.version, entered)
+			ix.recent.add(now, was.version, r.version, entered)
 		}
-		ix.publish(t, &ops[i], r, before)
+		ix.publish(t, &ops[i], r, was.state)
 	}
 	t.at = f.Position
 	ix.advance(f.Revision)

@@ -91,19 +91,18 @@ func (t *table) key(k string) string {
 	return one
 }
 
-// since is when a key came into its state, or 0.
-func (t *table) since(key string) int64 {
-	if r := t.rows[key]; r != nil {
-		return r.since
-	}
-	return 0
+// before is what a row was; zero when there was none.
+type before struct {
+	state   *state
+	version uint64
+	since   int64 // when it came into its state; 0 is not known
 }
 
-// apply takes one update, whose key it keeps. It returns the row, or nil if the key is gone, and the state and the version that the row had before.
-func (t *table) apply(o *op) (r *row, before *state, was uint64) {
+// apply takes one update, whose key it keeps. It returns the row, or nil if the key is gone, and what the row was.
+func (t *table) apply(o *op) (r *row, was before) {
 	r = t.rows[o.Key]
 	if r != nil {
-		before, was = r.state, r.version
+		was = before{r.state, r.version, r.since}
 	}
 	if len(t.over) > 0 {
 		delete(t.over, o.Key)
@@ -113,7 +112,7 @@ func (t *table) apply(o *op) (r *row, before *state, was uint64) {
 			t.drop(r)
 		}
 		t.mark(o.Key)
-		return nil, before, was
+		return nil, was
 	}
 	t.unmark(o.Key)
 	if r == nil {
@@ -124,7 +123,7 @@ func (t *table) apply(o *op) (r *row, before *state, was uint64) {
 		}
 	}
 	t.fill(r, o)
-	return r, before, was
+	return r, was
 }
 
 func (t *table) fill(r *row, o *op) {

@@ -181,11 +181,21 @@ func byHand(s *step) {
 	leave(s, EventResolved, map[string]any{"outcome": Ready, "left": s.Data.releases(s.Data.Release)})
 }
 
-// releases are the names of those in the ledger that may be there, but for one.
-func (d *Data) releases(but int) (names []string) {
-	for _, e := range d.Ledger {
-		if e.Kind == KindApp && e.State != session.Undone && e.Name != d.appName(but) {
+// Releases are the names of those in a ledger that may be there.
+func Releases(ledger []session.Entry) (names []string) {
+	for _, e := range ledger {
+		if e.Kind == KindApp && e.State != session.Undone {
 			names = append(names, e.Name)
+		}
+	}
+	return names
+}
+
+// releases are those that may be there, but for one.
+func (d *Data) releases(but int) (names []string) {
+	for _, name := range Releases(d.Ledger) {
+		if name != d.appName(but) {
+			names = append(names, name)
 		}
 	}
 	return names

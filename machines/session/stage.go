@@ -122,19 +122,16 @@ const (
 
 // wait is a random part of what the stage says, and never less than the provider asks for.
 func (k *Kind[D]) wait(s *machines.Tx[D], f *machines.Failure) time.Duration {
-	g, before := k.now(s), k.of(s.Data).course().Attempt-1
-	least, ceiling := 500*time.Millisecond, min(firstWait<<before, mostWait)
-	if g.Wait > 0 {
-		ceiling = min(g.Wait<<before, mostOwnWait)
-		least = ceiling / 2
+	before := k.of(s.Data).course().Attempt - 1
+	least, most := time.Duration(0), min(firstWait<<before, mostWait)
+	if own := k.now(s).Wait; own > 0 {
+		most = min(own<<before, mostOwnWait)
+		least = most / 2
 	}
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s/%s/%d", s.Entity().Key(), s.State(), s.Entity().Version)
-	part := time.Duration(float64(h.Sum64()>>11) / (1 << 53) * float64(ceiling))
-	if g.Wait > 0 {
-		part = least + part/2
-	}
-	return max(part, least, f.RetryAfter)
+	part := time.Duration(float64(h.Sum64()>>11) / (1 << 53) * float64(most-least))
+	return max(least+part, 500*time.Millisecond, f.RetryAfter)
 }
 
 // Planned are the actions of the undo of a state, without what is skipped.

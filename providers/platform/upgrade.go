@@ -10,7 +10,6 @@ import (
 	"github.com/bcc94042/instar/internal/wait"
 	domains "github.com/bcc94042/instar/machines/domain"
 	machine "github.com/bcc94042/instar/machines/platform"
-	"github.com/bcc94042/instar/machines/session"
 	"github.com/bcc94042/instar/providers"
 )
 
@@ -79,14 +78,17 @@ func (j *job) retire(ctx context.Context) (any, error) {
 	if u == nil {
 		return nil, providers.Errorf(providers.Invalid, "the task %s has no upgrade", j.task.Attempt)
 	}
-	goes := []*machine.App{j.body.App}
-	if u.App != nil && j.body.App != nil && u.App.Name == j.body.App.Name { // it is a matter of what is left alone
-		goes = nil
+	var goes []*machine.App
+	if a := j.body.App; a == nil || u.App == nil || a.Name != u.App.Name { // else it is a matter of what is left alone
+		goes = append(goes, a)
 	}
-	for _, e := range j.body.Ledger {
-		if e.Kind == machine.KindApp && e.State != session.Undone && u.App != nil && e.Name != u.App.Name && (j.body.App == nil || e.Name != j.body.App.Name) {
-			goes = append(goes, &machine.App{Name: e.Name})
+	for _, name := range machine.Releases(j.body.Ledger) {
+		if !slices.ContainsFunc(append(goes, u.App), func(a *machine.App) bool { return a != nil && a.Name == name }) {
+			goes = append(goes, &machine.App{Name: name})
 		}
+	}
+	if err := j.two(u.App, goes...); err != nil {
+		return nil, err
 	}
 	return nil, j.instead(ctx, u.App, goes...)
 }
@@ -116,9 +118,6 @@ func (j *job) two(stays *machine.App, goes ...*machine.App) error {
 
 // instead leads all traffic to one release, and ends others when the proxies have followed.
 func (j *job) instead(ctx context.Context, stays *machine.App, goes ...*machine.App) error {
-	if err := j.two(stays, goes...); err != nil {
-		return err
-	}
 	_, err := j.Apps.Look(ctx, j.task.Namespace, stays.Name)
 	if providers.IsNotFound(err) {
 		return providers.Errorf(providers.Invalid, "the release %s is not there, and no traffic is led to it", stays.Name)
@@ -166,11 +165,11 @@ func (j *job) serves(ctx context.Context) (there bool, err error) {
 	if u != nil && u.App != nil {
 		own = append(own, u.App.Address)
 	}
-	for _, e := range j.body.Ledger {
-		if e.Kind != machine.KindApp || e.State == session.Undone || j.body.Release != nil && e.Name == j.body.Release.Name { // which is intended, and may be there of a time that the session has forgotten
+	for _, name := range machine.Releases(j.body.Ledger) {
+		if j.body.Release != nil && name == j.body.Release.Name { // which is intended, and may be there of a time that the session has forgotten
 			continue
 		}
-		at, err := j.Apps.Look(ctx, j.task.Namespace, e.Name)
+		at, err := j.Apps.Look(ctx, j.task.Namespace, name)
 		if err != nil && !providers.IsNotFound(err) {
 			return false, err
 		}

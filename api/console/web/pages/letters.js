@@ -44,6 +44,14 @@ function groups(items) {
   return [...all.values()].sort((a, b) => b.items.length - a.items.length);
 }
 
+/** inPages does the same with some letters, as many at a time as one request takes, and hands over each answer. */
+async function inPages(what, some, more, answered) {
+  for (let i = 0; i < some.length; i += page) {
+    const { data } = await send('POST', '/v1/dead-letters/' + what, { body: { seqs: some.slice(i, i + page).map((l) => l.seq), ...more } });
+    answered(data);
+  }
+}
+
 /** bodyOf is the body of a letter as it is stored, to be edited: JSON.parse would round large numbers. It is the last field of the answer, and no text before it can hold its name with plain quotes. */
 async function bodyOf(l) {
   if (typeof l.body === 'string') return l.body;
@@ -65,11 +73,10 @@ export default function Letters() {
   const redrive = async (some) => {
     const outcome = { redriven: 0, failed: [] };
     try {
-      for (let i = 0; i < some.length; i += page) {
-        const { data } = await send('POST', '/v1/dead-letters/redrive', { body: { seqs: some.slice(i, i + page).map((l) => l.seq) } });
+      await inPages('redrive', some, {}, (data) => {
         outcome.redriven += data.redriven.length;
         outcome.failed.push(...data.failed);
-      }
+      });
       const failed = outcome.failed.length;
       toast(failed ? `${outcome.redriven} were sent again, ${failed} were not: ${outcome.failed[0].detail}.` : `${outcome.redriven} sent again. What still cannot be handled comes back here.`, failed ? 'bad' : 'good');
     } catch (e) {
@@ -82,10 +89,7 @@ export default function Letters() {
     if (!reason) return;
     let dropped = 0;
     try {
-      for (let i = 0; i < some.length; i += page) {
-        const { data } = await send('POST', '/v1/dead-letters/drop', { body: { seqs: some.slice(i, i + page).map((l) => l.seq), reason } });
-        dropped += data.dropped.length;
-      }
+      await inPages('drop', some, { reason }, (data) => { dropped += data.dropped.length; });
       toast(`${count(dropped)} dropped.`, dropped === some.length ? 'good' : 'bad');
     } catch (e) {
       toast(`${count(dropped)} were dropped, then: ${e.message}`, 'bad');
