@@ -122,6 +122,7 @@ beside: check
 check: vet $(STATICCHECK) $(GOFUMPT) ## go vet, staticcheck, gofumpt, and whether go.mod is tidy
 	@wrong=$$($(GOFUMPT) -l . | grep -v '^\.tools/'); test -z "$$wrong" || { echo "not formatted (run make fmt):"; echo "$$wrong"; exit 1; }
 	@for module in . $(MODULES); do $(GO) -C $$module mod tidy -diff || exit 1; done
+	@for module in $(MODULES); do $(GO) -C $$module vet ./... || exit 1; done
 	$(STATICCHECK) ./...
 
 lint: check modules gosec $(GOVULNCHECK) ## go vet, gosec, staticcheck, gofumpt; govulncheck where its database can be reached

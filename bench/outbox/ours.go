@@ -52,7 +52,7 @@ func (o *ours) start(ctx context.Context, e *env) error {
 		if err != nil {
 			return err
 		}
-		o.r.Fsync, o.r.Sync = false, a.Sync
+		o.r.Fsync, o.r.Sync = false, func(ctx context.Context, stream string) error { return a.Sync(ctx, stream) }
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	o.stopRun, o.done = cancel, make(chan error, 1)

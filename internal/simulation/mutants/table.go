@@ -1,9 +1,13 @@
 package mutants
 
-import "github.com/bcc94042/instar/internal/simulation/overlay"
+import (
+	"slices"
+
+	"github.com/bcc94042/instar/internal/simulation/overlay"
+)
 
 // All are the mutants: what each takes out, and where.
-var All = append(guards, findings...)
+var All = slices.Concat(guards, findings, watched)
 
 // guards are those of the commit protocol and of what belongs to it.
 var guards = []Mutant{
