@@ -95,7 +95,7 @@ test-ui: build ## the web console in Debian's Chromium: pages wide and narrow, l
 	@command -v npm >/dev/null || { echo "npm is not here; it installs what drives the browser"; exit 1; }
 	@[ -x "$${CHROMIUM:-/usr/bin/chromium}" ] || { as=; [ "$$(id -u)" = 0 ] || as=sudo; $$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends chromium fonts-dejavu-core; }
 	@$(MAKE) --no-print-directory internal/uitest/node_modules
-	cd internal/uitest && node --test --test-concurrency=1 ui.test.mjs systems.test.mjs
+	cd internal/uitest && node --test --test-concurrency=1 ui.test.mjs systems.test.mjs walk.test.mjs
 
 cross: ## build for macOS, and the libraries also for Windows; the first time compiles all libraries for each
 	@for at in darwin/arm64 darwin/amd64; do echo "instar for $$at"; GOOS=$${at%/*} GOARCH=$${at#*/} $(GO) build -o /dev/null ./cmd/instar || exit 1; done

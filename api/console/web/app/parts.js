@@ -123,7 +123,7 @@ export const Key = ({ children }) => html`<kbd>${children}</kbd>`;
 /** Json shows a value as it is stored. */
 export function Json({ value, label = 'JSON' }) {
   const text = typeof value === 'string' ? value : JSON.stringify(value, null, 2);
-  return html`<div class="json"><${Copy} text=${text} label="Copy the JSON" /><pre tabindex="0" aria-label=${label}>${text}</pre></div>`;
+  return html`<div class="json"><${Copy} text=${text} label="Copy the JSON" /><pre tabindex="0" role="group" aria-label=${label}>${text}</pre></div>`;
 }
 
 /** LinkOut is a link to elsewhere, if its address is one of the web; else it is text. */

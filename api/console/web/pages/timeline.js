@@ -84,11 +84,14 @@ function Step({ m, s, longest, open }) {
       <ul class="step-events">${s.events.map((e) => html`<li key=${e.seq}><span class=${classes('mono small', e.class === 'error' && 'bad')}>${e.type}</span>${summary(e.data) && html` <span class="small faint">${summary(e.data)}</span>`}</li>`)}</ul>
       ${s.lasts !== undefined && html`<div class="bar-row"><span class="time-bar"><span style=${{ width: width + '%' }}></span></span><span class="small faint num">${duration(s.lasts)} until the next</span></div>`}
       <button type="button" class="button button-quiet small" aria-expanded=${raw} onClick=${() => setRaw(!raw)}><${Icon} name=${raw ? 'down' : 'right'} />version ${s.version} · ${s.events.length} ${s.events.length === 1 ? 'event' : 'events'}</button>
-      ${raw && html`<div class="stack"><p class="small faint">command id <span class="mono">${s.commandId || '–'}</span>${s.commandId && html`<${Copy} text=${s.commandId} label="Copy the command id" />`}${s.events[0].traceId && html` · trace <span class="mono">${s.events[0].traceId}</span><${Copy} text=${s.events[0].traceId} label="Copy the trace id" />`}</p>
+      ${raw && html`<div class="stack"><p class="small faint">command id <span class="mono">${s.commandId || '–'}</span>${s.commandId && html`<${Copy} text=${s.commandId} label="Copy the command id" />`}${s.events[0].traceId && html` · trace <span class="mono">${s.events[0].traceId}</span><${Copy} text=${s.events[0].traceId} label="Copy the trace id" />`} · <a href=${hrefOf(s.seq)}>link to it</a></p>
         <${Json} value=${s.events} label=${'Events of version ' + s.version} /></div>`}
     </div>
   </li>`;
 }
+
+/** hrefOf is the address of an event on the page of its entity. */
+const hrefOf = (seq) => '?' + new URLSearchParams([...[...new URLSearchParams(location.search)].filter(([k]) => k !== 'tab' && k !== 'seq'), ['seq', seq]]);
 
 const telling = ['error', 'message', 'code', 'detail', 'reason', 'attempt', 'attempts', 'maxAttempts', 'nextRetryAt', 'nextAttemptAt', 'retryAt', 'url', 'revision', 'step', 'stage', 'image', 'status', 'ready'];
 
