@@ -78,7 +78,6 @@ func embeddedServer(t testing.TB) *server.Server {
 // pair runs operations on both sides.
 type pair struct {
 	t         testing.TB
-	replicas  int // that streams have
 	model     *side
 	real      *side
 	modelled  *Server
@@ -86,14 +85,12 @@ type pair struct {
 	different string
 }
 
-func newPair(t testing.TB, late func() bool) *pair { return pairOf(t, embeddedServer(t), 1, late) }
-
-func pairOf(t testing.TB, real nats.InProcessConnProvider, replicas int, late func() bool) *pair {
+func newPair(t testing.TB, late func() bool) *pair {
 	t.Helper()
-	m := New(Options{LateRoom: late, Replicas: replicas})
+	m := New(Options{LateRoom: late})
 	m.Auto(true)
 	t.Cleanup(m.Close)
-	return &pair{t: t, replicas: replicas, model: newSide(t, "model", m), real: newSide(t, "server", real), modelled: m}
+	return &pair{t: t, model: newSide(t, "model", m), real: newSide(t, "server", embeddedServer(t)), modelled: m}
 }
 
 func (p *pair) say(format string, args ...any) { p.said = append(p.said, fmt.Sprintf(format, args...)) }
@@ -290,7 +287,6 @@ func strip(v any) any {
 			delete(v, "deleted")
 			delete(v, "num_deleted")
 		}
-		delete(v, "cluster") // who leads, and how far the others are
 		for k, x := range v {
 			if s, ok := x.(string); ok && k == "hdrs" { // in the order of a map
 				raw, _ := base64.StdEncoding.DecodeString(s)

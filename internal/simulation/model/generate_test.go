@@ -65,7 +65,7 @@ func (g *generator) filter(s *genStream) string {
 // configuration of a stream, with settings that have a meaning together, mostly.
 func (g *generator) configuration(name, root string) map[string]any {
 	r := g.r
-	c := map[string]any{"name": name, "subjects": []string{root + ".>"}, "retention": one(r, "limits", "limits", "workqueue"), "storage": one(r, "memory", "memory", "file"), "discard": "old", "max_consumers": -1, "max_msgs": -1, "max_bytes": -1, "num_replicas": g.p.replicas}
+	c := map[string]any{"name": name, "subjects": []string{root + ".>"}, "retention": one(r, "limits", "limits", "workqueue"), "storage": one(r, "memory", "memory", "file"), "discard": "old", "max_consumers": -1, "max_msgs": -1, "max_bytes": -1, "num_replicas": 1}
 	set := func(of int, key string, value any) {
 		if r.IntN(of) == 0 {
 			c[key] = value
