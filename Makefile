@@ -97,6 +97,9 @@ test-ui: build ## the web console in Debian's Chromium: pages wide and narrow, l
 	@$(MAKE) --no-print-directory internal/uitest/node_modules
 	cd internal/uitest && node --test --test-concurrency=1 ui.test.mjs systems.test.mjs walk.test.mjs
 
+test-kills: postgres ## kill the server at each step of a tenant's instance, its upgrade and its end, with Postgres and a certificate authority; takes minutes
+	INSTAR_KILLS=1 $(GO) test -count=1 -timeout 20m -run TestKillsAtEveryStep -v ./server/platform
+
 cross: ## build for macOS, and the libraries also for Windows; the first time compiles all libraries for each
 	@for at in darwin/arm64 darwin/amd64; do echo "instar for $$at"; GOOS=$${at%/*} GOARCH=$${at#*/} $(GO) build -o /dev/null ./cmd/instar || exit 1; done
 	@for os in darwin windows; do echo "libraries for $$os"; GOOS=$$os $(GO) build $(LIBRARIES) || exit 1; done
@@ -201,4 +204,4 @@ define tool
 	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
 endef
 
-.PHONY: test-ui vendor-web beside modules bench-proxy simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery bench-provisioning bench-tasks help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
+.PHONY: test-kills test-ui vendor-web beside modules bench-proxy simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery bench-provisioning bench-tasks help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover

@@ -115,6 +115,7 @@ func setup(t *testing.T, ports string) *world {
 	t.Helper()
 	w := &world{Process: servertest.Process{T: t}, source: databasetest.Shared(t, &shared, 10, "acme", "other")}
 	dir := t.TempDir()
+	t.Cleanup(w.end)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	w.Config = config.Defaults(config.Dev)
