@@ -323,6 +323,38 @@ func TestAHeldSessionKeepsNoLog(t *testing.T) {
 	require.Empty(t, slots())
 }
 
+// A session that begins while strays are looked for takes over what has its name: it is no stray.
+func TestASessionThatBeginsKeepsItsSlot(t *testing.T) {
+	s := setup(t, "early")
+	s.command("request", `{}`) // which sets up the source
+	name := (&online.Link{Session: "default.late.anew"}).Name()
+	databasetest.Exec(t, s.p.Source, `select pg_create_logical_replication_slot($1, 'pgoutput')`, name)
+	conn, err := pg.Connect(t.Context(), s.p.Source)
+	require.NoError(t, err)
+	defer pg.Close(conn)
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `insert into instar.attempt (enterprise_id, session, fence) values ('late', 'default.late.anew', 1)`)
+	require.NoError(t, err)
+	swept := make(chan error, 1)
+	go func() {
+		_, err := s.p.Sweep(t.Context())
+		swept <- err
+	}()
+	slots := `select count(*)::text from pg_replication_slots where slot_name = $1`
+	require.Eventually(t, func() bool {
+		return databasetest.Ask(t, s.p.Source, slots, name) == "0" ||
+			databasetest.Ask(t, s.p.Source, `select count(*)::text from pg_locks where relation = 'instar.attempt'::regclass and not granted`) == "1"
+	}, time.Minute, 10*time.Millisecond)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, <-swept)
+	require.Equal(t, "1", databasetest.Ask(t, s.p.Source, slots, name))
+	databasetest.Exec(t, s.p.Source, `update instar.attempt set ended = true`)
+	_, err = s.p.Sweep(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "0", databasetest.Ask(t, s.p.Source, slots, name))
+}
+
 // refusesOwn is when nobody acknowledges that a tenant is in its own database.
 func refusesOwn(_ context.Context, r database.Route) error {
 	if r.IsolationMode == cutover.Dedicated {

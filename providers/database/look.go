@@ -127,8 +127,13 @@ func (p *Provider) unlink(ctx context.Context) error {
 	defer pg.Close(conn)
 	type own struct{ Session, Database string }
 	var list []own
-	strays := online.Strays(ctx, source, func() (sessions []string, err error) {
-		err = conn.QueryRow(ctx, `select coalesce(array_agg(session), '{}') from instar.attempt where not ended`).Scan(&sessions)
+	strays := online.Strays(ctx, source, func(ctx context.Context, tx pgx.Tx, alone bool) (sessions []string, err error) {
+		if alone { // whoever begins waits, and so does this, not for long: others queue behind it
+			if _, err := tx.Exec(ctx, `set local lock_timeout = '5s'; lock table instar.attempt in share mode`); err != nil {
+				return nil, err
+			}
+		}
+		err = tx.QueryRow(ctx, `select coalesce(array_agg(session), '{}') from instar.attempt where not ended`).Scan(&sessions)
 		return sessions, err
 	})
 	if pg.NotSetUp(strays) {

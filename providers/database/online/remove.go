@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -88,43 +87,58 @@ func (l *Link) unslot(ctx context.Context, names []string, subscription uint32, 
 	})
 }
 
-// Strays removes slots and publications of sessions that are not known, as a restored store has lost them: nobody else would. It asks for those that are known after it has seen what is there:
-// a session is known before it makes any.
-func Strays(ctx context.Context, source pg.Address, sessions func() ([]string, error)) error {
+// Strays removes slots and publications of sessions that are not known, as a restored store has lost them: nobody else would. A session is known before it makes any, and takes over what has its
+// name. So each is removed in a transaction in which the sessions that are known are asked for again, with alone: from then on none may begin until it ends.
+func Strays(ctx context.Context, source pg.Address, sessions func(ctx context.Context, tx pgx.Tx, alone bool) ([]string, error)) error {
 	l := &Link{Source: source}
 	var slots, publications []string
+	var known func(string) bool
 	err := l.on(ctx, source, func(conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, `select
-			coalesce((select array_agg(slot_name::text) from pg_replication_slots where database = current_database() and slot_name ~ $1), '{}'),
-			coalesce((select array_agg(pubname::text) from pg_publication where pubname ~ $1), '{}')`, `^instar_[0-9a-f]{16}(_keys)?$`).Scan(&slots, &publications)
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			err := tx.QueryRow(ctx, `select
+				coalesce((select array_agg(slot_name::text) from pg_replication_slots where database = current_database() and slot_name ~ $1), '{}'),
+				coalesce((select array_agg(pubname::text) from pg_publication where pubname ~ $1), '{}')`, `^instar_[0-9a-f]{16}(_keys)?$`).Scan(&slots, &publications)
+			if err == nil {
+				known, err = knowing(sessions(ctx, tx, false))
+			}
+			return err
+		})
 	})
 	if err != nil {
 		return err
 	}
-	list, err := sessions()
-	if err != nil {
-		return err
+	stray := func(name string) Hold {
+		return func(ctx context.Context, do func(pgx.Tx) error) error {
+			return l.on(ctx, source, func(conn *pgx.Conn) error {
+				return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+					if known, err := knowing(sessions(ctx, tx, true)); err != nil || known(name) {
+						return err
+					}
+					return do(tx)
+				})
+			})
+		}
 	}
+	for _, slot := range slices.DeleteFunc(slots, known) { // one that stays in use keeps no other
+		err = errors.Join(err, l.unslot(ctx, []string{slot}, 0, stray(slot)))
+	}
+	for _, name := range slices.DeleteFunc(publications, known) {
+		err = errors.Join(err, stray(name)(ctx, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `drop publication if exists `+pg.Ident(name))
+			return err
+		}))
+	}
+	return err
+}
+
+// knowing reports of names whether they are of one of these sessions.
+func knowing(sessions []string, err error) (func(string) bool, error) {
 	known := map[string]bool{}
-	for _, session := range list {
+	for _, session := range sessions {
 		of := &Link{Session: session}
 		known[of.Name()], known[of.notes()] = true, true
 	}
-	isKnown := func(name string) bool { return known[name] }
-	publications = slices.DeleteFunc(publications, isKnown)
-	for _, slot := range slices.DeleteFunc(slots, isKnown) { // one that stays in use keeps no other
-		err = errors.Join(err, l.unslot(ctx, []string{slot}, 0, nil))
-	}
-	if len(publications) == 0 {
-		return err
-	}
-	for i, name := range publications {
-		publications[i] = pg.Ident(name)
-	}
-	return errors.Join(err, l.on(ctx, source, func(conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `drop publication if exists `+strings.Join(publications, ", "))
-		return err
-	}))
+	return func(name string) bool { return known[name] }, err
 }
 
 // Subscription is the number of the subscription, by which Postgres names the slots of initial copies; 0 when there is none.
