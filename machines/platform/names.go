@@ -50,6 +50,8 @@ const (
 	EventUpgradePromoting      = prefix + ".upgrade.promoting"
 	EventUpgradeCompleted      = prefix + ".upgrade.completed"
 	EventUpgradeLeft           = prefix + ".upgrade.left"
+	EventPruning               = prefix + ".prune.started"
+	EventPruned                = prefix + ".prune.completed"
 	EventUpgradeWithdrawing    = prefix + ".upgrade.rollback.started"
 	EventUpgradeWithdrawn      = prefix + ".upgrade.rollback.completed"
 	EventUpgradeStuck          = prefix + ".upgrade.rollback.stuck"
@@ -96,7 +98,9 @@ var events = slices.Concat([]machines.EventType{
 	{Name: EventUpgradeShifted, Class: machines.ClassResource, Doc: "The new version did well with its share."},
 	{Name: EventUpgradePromoting, Class: machines.ClassProgress, Doc: "The old version is being drained and removed."},
 	{Name: EventUpgradeCompleted, Class: machines.ClassState, Doc: "The tenant has the new version, and nothing of the old one is left."},
-	{Name: EventUpgradeLeft, Class: machines.ClassError, Doc: "The tenant has the new version; the old one could not be removed, and stays in the ledger."},
+	{Name: EventUpgradeLeft, Class: machines.ClassError, Doc: "The tenant has the version that it was to get; another release could not be removed, and stays in the ledger."},
+	{Name: EventPruning, Class: machines.ClassState, Doc: "Releases that upgrades have left are to be removed."},
+	{Name: EventPruned, Class: machines.ClassState, Doc: "The tenant has the version that it had, and no other release is left."},
 	{Name: EventUpgradeWithdrawing, Class: machines.ClassState, Doc: "All traffic goes back to the old version, and the new one is removed."},
 	{Name: EventUpgradeWithdrawn, Class: machines.ClassState, Doc: "The tenant has the old version, and nothing of the new one is left."},
 	{Name: EventUpgradeStuck, Class: machines.ClassError, Doc: "The new version could not be taken back whole."},

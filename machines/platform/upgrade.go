@@ -49,6 +49,7 @@ var (
 	isThere    = session.And(kind.In(session.Executing), "same version", func(s *step) bool {
 		return cmp.Or(s.Data.Upgrade.To, machines.Body[Plan](s).Version) == s.Data.Version
 	})
+	pruning  = session.And(kind.In(session.Executing), "no other version", func(s *step) bool { return s.Data.Upgrade.Release == s.Data.Release })
 	more     = session.And(kind.In(session.Executing), "more weights", func(s *step) bool { return s.Data.Upgrade.Weight < 100 })
 	resolved = session.And(stuck, "as ready", func(s *step) bool { return machines.Body[session.ResolveBody](s).Outcome == Ready })
 )
@@ -60,10 +61,13 @@ func upgrades() []edge {
 	edges := []edge{
 		{From: only(Ready), On: CommandUpgrade, If: settled, To: Upgrading, Do: upgrade, Emit: going, Effects: only(plan.Effect)},
 		{From: only(Ready), On: CommandDowngrade, If: canDowngrade, To: Upgrading, Do: downgrade, Emit: going, Effects: only(plan.Effect)},
-		{From: only(Ready), On: CommandPrune, If: leftover, To: Upgrading, Do: prune, Emit: only(session.EventTransitioned, promote.Started), Effects: only(promote.Effect)},
+		{From: only(Ready), On: CommandPrune, If: leftover, To: Upgrading, Do: prune, Emit: only(EventPruning, session.EventTransitioned, promote.Started), Effects: only(promote.Effect)},
 		{From: at, On: plan.Done, If: isThere, To: Ready, Do: unneeded, Emit: only(EventUpgradeUnneeded, session.EventTransitioned)},
 		kind.Done(shift, more, Upgrading, shift),
 	}
+	pruned := *promote
+	pruned.Ended = only(EventPruned)
+	edges = append(edges, kind.Done(&pruned, pruning, Ready, nil))
 	back := only(EventUpgradeWithdrawing, session.EventTransitioned)
 	for i := range upgradeStages {
 		g := &upgradeStages[i]
@@ -118,6 +122,7 @@ func prune(s *step) {
 	s.Fail(nil)
 	d.Upgrade = &Upgrade{From: d.Version, To: d.Version, Release: d.Release, App: d.App, Weights: []int{100}, Weight: 100}
 	d.CompletedAt = time.Time{}
+	kind.Tell(s, EventPruning, map[string]any{"left": d.releases(d.Release)})
 	kind.Transitioned(s)
 	kind.Begin(s, kind.Stage(Upgrading, stepPromote), 1)
 }
@@ -136,7 +141,7 @@ func unneeded(s *step) { leave(s, EventUpgradeUnneeded, map[string]any{}) }
 // promote makes the new release the one that is served. The old one is marked by who knows that it has gone.
 func promote(d *Data) {
 	u := d.Upgrade
-	if u.Release == d.Release { // there was nothing but to remove others
+	if u.Release == d.Release { // prune
 		return
 	}
 	d.Previous, d.Version, d.App, d.Release = d.Version, u.To, u.App, u.Release
@@ -174,9 +179,11 @@ func withdrawn(s *step) {
 	leave(s, EventUpgradeWithdrawn, map[string]any{})
 }
 
-// byHand: somebody says that the old release serves. The new one may be there, so it stays in the ledger, for prune and deprovision to remove.
+// byHand: somebody says that the old release serves. The new one may be there, also where it was not begun, as the session may be older than that: it is in the ledger from then on, for
+// prune and deprovision to remove.
 func byHand(s *step) {
 	name := s.Data.appName(s.Data.Upgrade.Release)
+	kind.Intend(s, kind.Stage(Upgrading, stepDeploy))
 	kind.MarkIf(s, session.Created, func(e *session.Entry) bool { return e.Kind == KindApp && e.Name == name })
 	leave(s, EventResolved, map[string]any{"outcome": Ready, "left": s.Data.releases(s.Data.Release)})
 }

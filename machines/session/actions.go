@@ -36,7 +36,7 @@ func (k *Kind[D]) Transitioned(s *machines.Tx[D]) {
 func (k *Kind[D]) Begin(s *machines.Tx[D], g *Stage, attempt int) {
 	c := k.of(s.Data).course()
 	*c = Course{Phase: Executing, Step: g.Step, Attempt: attempt, AttemptAt: s.Now(), LastProgressAt: s.Now()}
-	k.intend(s, g)
+	k.Intend(s, g)
 	more := map[string]any{"attempt": attempt}
 	if g.Step != "" {
 		more["step"] = g.Step

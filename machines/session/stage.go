@@ -140,8 +140,8 @@ func (k *Kind[D]) Planned(d *D, state string) []Action {
 	return slices.DeleteFunc(slices.Clone(k.Actions(d, state)), func(a Action) bool { return slices.Contains(skip, a.Name) })
 }
 
-// intend writes into the ledger what a stage may create. What is there, and was not taken back, stays.
-func (k *Kind[D]) intend(s *machines.Tx[D], g *Stage) {
+// Intend writes into the ledger what a stage may create. What is there, and was not taken back, stays.
+func (k *Kind[D]) Intend(s *machines.Tx[D], g *Stage) {
 	t := k.of(s.Data).trail()
 	ledger := slices.Clone(t.Ledger)
 	for _, e := range k.Resources(s.Data, g) {

@@ -32,7 +32,7 @@ func TestAnUpgradeOfASessionOlderThanItsUpgradeLeavesWhatServesAlone(t *testing.
 	w, serves, old := upgraded(t)
 	old.Upgrade, old.Release = &machine.Upgrade{From: "1.0", To: "1.0", Release: 2}, &machine.App{Name: "tenant-acme-r2", Version: "1.0"}
 	old.Ledger = ledger("tenant-acme-r1", "tenant-acme-r2")
-	for _, effect := range []string{"deploy", "withdraw"} {
+	for _, effect := range []string{"plan", "migrate", "deploy", "withdraw"} {
 		f := w.perform("own", effect, 3, old).Failure
 		require.NotNil(t, f, effect)
 		require.Contains(t, f.Message, "the release tenant-acme-r1 is not there, and acme.example.test leads to another one", effect)

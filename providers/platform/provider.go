@@ -108,7 +108,7 @@ type job struct {
 var perform = map[string]func(*job, context.Context) (any, error){
 	"plan": (*job).plan, "provision": (*job).provision, "store": (*job).store, "deploy": (*job).deploy,
 	"route": (*job).route, "certify": (*job).certify, "probe": (*job).probe,
-	"allocate": (*job).database, "migrate": (*job).database, "copy": (*job).database, "verify": (*job).database, "switch": (*job).database,
+	"allocate": (*job).database, "migrate": (*job).migrate, "copy": (*job).database, "verify": (*job).database, "switch": (*job).database,
 	"shift": (*job).shift, "retire": (*job).retire, machine.EffectWithdraw: (*job).withdraw,
 	machine.EffectHalt: (*job).halt, machine.EffectUndo: (*job).undo,
 }
@@ -164,6 +164,14 @@ func (j *job) before(ctx context.Context) error {
 		return &failed{*r.Failure}
 	}
 	return nil
+}
+
+// migrate changes the tables of a tenant, and none that serve a newer version.
+func (j *job) migrate(ctx context.Context) (any, error) {
+	if err := j.before(ctx); err != nil {
+		return nil, err
+	}
+	return j.database(ctx)
 }
 
 // database has the task performed by the workers of databases.

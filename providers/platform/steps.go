@@ -25,6 +25,9 @@ import (
 // plan reads which version there will be, and whether it may be had. It creates nothing.
 func (j *job) plan(ctx context.Context) (any, error) {
 	version, err := j.version()
+	if err == nil && j.body.Upgrade != nil {
+		err = j.before(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
