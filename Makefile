@@ -39,7 +39,7 @@ run: build ## build and start a server here, with a sample service: data in ./da
 
 # Tests of whole programs: they start instar, or a process of a test that serves as it does, and kill it. It is built as users have it; under the race
 # detector it takes three times the processor time and shows nothing more, because what is in it has tests of its own. `make race` tests them under it nevertheless. Those
-# of providers/database are among them because they wait for Postgres, one after the other, for minutes.
+# of providers/database are among them because they are minutes of work of Postgres.
 PROGRAMS := ./providers/database ./cmd/instar/... ./server/tenants ./server/platform
 RULES := ./internal/floorplan ./internal/crosscheck
 

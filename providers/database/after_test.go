@@ -21,12 +21,13 @@ import (
 	"github.com/bcc94042/instar/providers/database/pg"
 )
 
-// ready moves a tenant, and returns where it is.
+// ready moves a tenant, and returns where it is. What is done to it from then on is done twice.
 func ready(t *testing.T, tenant, name string) (*session, pg.Address) {
 	t.Helper()
 	s := setup(t, tenant)
 	s.command("request", fmt.Sprintf(`{"enterpriseId":%q}`, tenant))
 	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
+	s.twice = true
 	return s, s.p.Server.Address(name, "")
 }
 
@@ -39,6 +40,7 @@ func (s *session) enter(credentials string) error {
 }
 
 func TestARevertTakesBackWhatWasWritten(t *testing.T) {
+	t.Parallel()
 	s, target := ready(t, "back", "tenant_back")
 	others := databasetest.Rows(t, s.p.Source, "settings", "other")
 	databasetest.Exec(t, target, `
@@ -72,6 +74,7 @@ func TestARevertTakesBackWhatWasWritten(t *testing.T) {
 
 // A key that another tenant has taken meanwhile cannot come back, so nothing does, and the tenant stays where it is.
 func TestARevertIsRefusedWhereKeysWereTaken(t *testing.T) {
+	t.Parallel()
 	s, target := ready(t, "taken", "tenant_taken")
 	before := databasetest.Rows(t, s.p.Source, "settings", "")
 	databasetest.Exec(t, s.p.Source, `insert into public.names values ('name', 'other', 'nick')`)
@@ -85,6 +88,7 @@ func TestARevertIsRefusedWhereKeysWereTaken(t *testing.T) {
 
 // What all tenants share is not written for one of them, and nothing comes back whose foreign keys would lead nowhere.
 func TestARevertNamesWhatCannotComeBack(t *testing.T) {
+	t.Parallel()
 	s := setup(t, "shares")
 	databasetest.Exec(t, s.p.Source, `create table public.notes (order_id bigint references public.orders, text text)`)
 	s.p.Catalogue.Tables = maps.Clone(s.p.Catalogue.Tables)
@@ -92,6 +96,7 @@ func TestARevertNamesWhatCannotComeBack(t *testing.T) {
 	s.command("request", `{}`)
 	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
 	target := s.p.Server.Address("tenant_shares", "")
+	s.twice = true
 	refused := func(why string) {
 		t.Helper()
 		for _, body := range []string{`{}`, `{"keepWrites":true}`} {
@@ -121,6 +126,7 @@ func TestARevertNamesWhatCannotComeBack(t *testing.T) {
 }
 
 func TestARevertWithoutWritesNeedsNoConsent(t *testing.T) {
+	t.Parallel()
 	s, _ := ready(t, "idle", "tenant_idle")
 	s.command("revert", `{}`)
 	require.Equal(t, machine.RolledBack, s.e.State, "%v", s.e.LastError)
@@ -128,6 +134,7 @@ func TestARevertWithoutWritesNeedsNoConsent(t *testing.T) {
 }
 
 func TestATenantIsClosed(t *testing.T) {
+	t.Parallel()
 	s, target := ready(t, "over", "tenant_over")
 	var told []database.Route
 	s.p.Told = recorded(&told)
@@ -146,6 +153,7 @@ func TestATenantIsClosed(t *testing.T) {
 }
 
 func TestCredentialsAreRotated(t *testing.T) {
+	t.Parallel()
 	s, _ := ready(t, "turned", "tenant_turned")
 	old, epoch := s.e.Data.(*machine.Data).Database.Credentials, s.e.Data.(*machine.Data).Epoch
 	var told []database.Route
@@ -173,6 +181,7 @@ func TestCredentialsAreRotated(t *testing.T) {
 
 // A server may have the databases of another source; one that no session has set up yet has nothing to tell, and that is no failure.
 func TestASourceThatIsNotSetUpHasNoRoutes(t *testing.T) {
+	t.Parallel()
 	s, _ := ready(t, "first", "tenant_first")
 	own, err := s.p.Routes(t.Context())
 	require.NoError(t, err)
@@ -186,6 +195,7 @@ func TestASourceThatIsNotSetUpHasNoRoutes(t *testing.T) {
 
 // What somebody has taken back by hand is said by resolve, and the tenant is free for another session, here and on its server.
 func TestAResolvedSessionGivesTheTenantFree(t *testing.T) {
+	t.Parallel()
 	s := setup(t, "freed")
 	s.p.Told = func(_ context.Context, r database.Route) error {
 		return fmt.Errorf("nobody acknowledges epoch %d", r.Epoch)
@@ -194,6 +204,7 @@ func TestAResolvedSessionGivesTheTenantFree(t *testing.T) {
 	require.Equal(t, machine.Failed, s.e.State)
 	databasetest.Exec(t, s.p.Source, `delete from public.tenant_runtime`)
 	databasetest.Exec(t, pg.Address{DSN: s.p.Server.DSN}, `drop database tenant_freed with (force)`)
+	s.twice = true
 	s.command("resolve", `{"outcome":"rolled_back"}`)
 	require.Equal(t, machine.RolledBack, s.e.State, "%v", s.e.LastError)
 
@@ -221,30 +232,37 @@ func recorded(to *[]database.Route) func(context.Context, database.Route) error 
 
 // A switch may fail when the application knows of it already. What the tenant has written since then is not lost by a rollback.
 func TestARollbackOfASwitchThatWasToldLosesNothing(t *testing.T) {
+	t.Parallel()
 	for tenant, kept := range map[string]bool{"keep": true, "discard": false} {
-		s := setup(t, tenant)
-		s.p.Told = refusesOwn
-		s.command("request", `{}`)
-		require.Equal(t, machine.Failed, s.e.State)
-		require.NoError(t, exec(t, s.p.Server.Address("tenant_"+tenant, ""), fmt.Sprintf(`insert into public.settings values (%s, 'since', 'x')`, pg.Literal(tenant))))
+		t.Run(tenant, func(t *testing.T) {
+			t.Parallel()
+			s := setup(t, tenant)
+			s.p.Told = refusesOwn
+			s.command("request", `{}`)
+			require.Equal(t, machine.Failed, s.e.State)
+			s.twice = true
+			require.NoError(t, exec(t, s.p.Server.Address("tenant_"+tenant, ""), fmt.Sprintf(`insert into public.settings values (%s, 'since', 'x')`, pg.Literal(tenant))))
 
-		s.command("rollback", `{}`)
-		d := s.e.Data.(*machine.Data)
-		require.Equal(t, machine.RollbackStuck, d.Phase, "%s", s.e.State)
-		require.Contains(t, d.Undone[0].Error, "1 rows of settings")
-		require.Equal(t, "dedicated_db tenant_"+tenant, s.runtime())
-		require.NoError(t, s.enter(d.Database.Credentials), "it is let in again")
+			s.command("rollback", `{}`)
+			d := s.e.Data.(*machine.Data)
+			require.Equal(t, machine.RollbackStuck, d.Phase, "%s", s.e.State)
+			require.Contains(t, d.Undone[0].Error, "1 rows of settings")
+			require.Equal(t, "dedicated_db tenant_"+tenant, s.runtime())
+			require.NoError(t, s.enter(d.Database.Credentials), "it is let in again")
 
-		s.command("rollback", fmt.Sprintf(`{"%sWrites":true}`, tenant))
-		require.Equal(t, machine.RolledBack, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
-		require.Equal(t, "none", s.runtime())
-		require.Equal(t, kept, databasetest.Ask(t, s.p.Source, `select count(*)::text from public.settings where enterprise_id = $1 and key = 'since'`, tenant) == "1")
+			s.command("rollback", fmt.Sprintf(`{"%sWrites":true}`, tenant))
+			require.Equal(t, machine.RolledBack, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
+			require.Equal(t, "none", s.runtime())
+			require.Equal(t, kept, databasetest.Ask(t, s.p.Source, `select count(*)::text from public.settings where enterprise_id = $1 and key = 'since'`, tenant) == "1")
+		})
 	}
 }
 
 // The tenant is where it is to be; what is left of its replication is for the sweep.
 func TestAReplicationThatStaysDoesNotFailTheSwitch(t *testing.T) {
+	t.Parallel()
 	s := setup(t, "linked")
+	s.twice = true
 	databasetest.Exec(t, s.p.Source, `create function public.refuse() returns event_trigger language plpgsql as $$ begin raise 'not now'; end $$`)
 	databasetest.Exec(t, s.p.Source, `create event trigger refuse on ddl_command_start when tag in ('DROP PUBLICATION') execute function public.refuse()`)
 	s.command("request", `{"enterpriseId":"linked","mode":"online"}`)
@@ -261,12 +279,14 @@ func TestAReplicationThatStaysDoesNotFailTheSwitch(t *testing.T) {
 
 // A slot that nobody reads keeps the log of the source, and a database with a subscription cannot be dropped: closing a tenant ends what the switch has left.
 func TestAReplicationThatStaysEndsWithItsTenant(t *testing.T) {
+	t.Parallel()
 	s := setup(t, "severed")
 	databasetest.Exec(t, s.p.Source, `create function public.refuse() returns event_trigger language plpgsql as $$ begin raise 'not now'; end $$`)
 	databasetest.Exec(t, s.p.Source, `create event trigger refuse on ddl_command_start when tag in ('DROP PUBLICATION') execute function public.refuse()`)
 	s.command("request", `{"enterpriseId":"severed","mode":"online"}`)
 	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
 	databasetest.Exec(t, s.p.Source, `drop event trigger refuse`)
+	s.twice = true
 	s.command("deprovision", `{"tenant":"severed"}`)
 	require.Equal(t, machine.Retired, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
 	require.Equal(t, "0 0", databasetest.Ask(t, s.p.Source, `select (select count(*) from pg_publication) || ' ' || (select count(*) from pg_replication_slots where database = current_database())`))
@@ -274,6 +294,7 @@ func TestAReplicationThatStaysEndsWithItsTenant(t *testing.T) {
 
 // What nobody reads keeps the log of the source for as long as a session is held or paused: it goes when a step has failed, when a session is paused, and with the sweep.
 func TestAHeldSessionKeepsNoLog(t *testing.T) {
+	t.Parallel()
 	s := setup(t, "held")
 	s.p.Told = refusesOwn
 	s.command("request", `{"mode":"online"}`)
@@ -316,7 +337,7 @@ func TestAHeldSessionKeepsNoLog(t *testing.T) {
 	require.Equal(t, "0", databasetest.Ask(t, s.p.Source, `select count(*)::text from pg_publication where pubname like 'instar_0123%'`))
 	databasetest.Exec(t, s.p.Source, `select pg_drop_replication_slot('somebodys')`)
 	databasetest.Exec(t, s.p.Source, `update public.tenant_runtime set database_id = $1`, d.Database.DatabaseID)
-	s.p.Told = nil
+	s.p.Told, s.twice = nil, true
 	s.e.Version += 2
 	s.command("retry", ``)
 	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
@@ -365,6 +386,7 @@ func refusesOwn(_ context.Context, r database.Route) error {
 
 // A source that has failed over may lack the switch. That is no routing which leads back already: what the tenant has written since would be put aside unseen.
 func TestARevertIsRefusedWhereTheSourceLacksTheSwitch(t *testing.T) {
+	t.Parallel()
 	s, target := ready(t, "lacking", "tenant_lacking")
 	databasetest.Exec(t, target, `insert into public.settings values ('lacking', 'since', 'x')`)
 	row := databasetest.Ask(t, s.p.Source, `select to_jsonb(r)::text from public.tenant_runtime r`)

@@ -37,7 +37,6 @@ func none(string) databasetest.Fault { return databasetest.None }
 func setupFaulty(t *testing.T, tenant string, source, target faults) *faulty {
 	t.Helper()
 	s := setup(t, tenant)
-	s.once = true
 	f := &faulty{session: s, source: s.p.Source, target: pg.Address{DSN: s.p.Server.DSN}}
 	s.p.From = s.p.Source.DSN
 	s.p.Source = databasetest.Through(t, s.p.Source, source)
@@ -140,6 +139,7 @@ func (l *loses) set(on bool) {
 
 // The network fails at commits, before or after the server has got them, in every step: what was committed is found, and what was not is done.
 func TestANetworkThatFailsAtCommits(t *testing.T) {
+	t.Parallel()
 	l := &loses{}
 	f := setupFaulty(t, "lossy", l.fault, l.fault)
 	shared := f.rows("")
@@ -158,6 +158,7 @@ func TestANetworkThatFailsAtCommits(t *testing.T) {
 
 // The same while all of it is taken back.
 func TestANetworkThatFailsAtCommitsOfTheUndo(t *testing.T) {
+	t.Parallel()
 	l := &loses{}
 	f := setupFaulty(t, "regret", l.fault, l.fault)
 	shared := f.rows("")
@@ -184,6 +185,7 @@ func TestANetworkThatFailsAtCommitsOfTheUndo(t *testing.T) {
 
 // The disk of the target is full, before there is a database and in the middle of the copy: the session waits, is held, and is taken back, or goes on where it was once there is room.
 func TestAFullDiskOfTheTarget(t *testing.T) {
+	t.Parallel()
 	var fullOf string // what there is no room for
 	const rows = `copy "public".`
 	copies := 0
@@ -196,7 +198,6 @@ func TestAFullDiskOfTheTarget(t *testing.T) {
 		}
 		return databasetest.None
 	})
-	f.p.Parallel = 1
 	shared := f.rows("")
 	fullOf = "create database"
 	f.command("request", `{"enterpriseId":"large"}`)
@@ -224,6 +225,7 @@ func TestAFullDiskOfTheTarget(t *testing.T) {
 
 // The server for tenants lets nobody in, or not this program: nothing was done anywhere, and it is not tried again before somebody has seen to it.
 func TestWrongCredentialsOfTheTarget(t *testing.T) {
+	t.Parallel()
 	f := setupFaulty(t, "stranger", none, none)
 	shared := f.rows("")
 	right := f.p.Server.DSN
@@ -251,6 +253,7 @@ func TestWrongCredentialsOfTheTarget(t *testing.T) {
 
 // The tenant's own credentials do not open its database any more: that is seen before the switch, and the tenant stays where it is.
 func TestWrongCredentialsOfTheTenant(t *testing.T) {
+	t.Parallel()
 	var once sync.Once
 	var f *faulty
 	f = setupFaulty(t, "locked", none, func(sql string) databasetest.Fault {
@@ -271,6 +274,7 @@ func TestWrongCredentialsOfTheTenant(t *testing.T) {
 
 // What fails in an undo and may pass is waited for, and nothing is left because of it. A tenant that could not be let in again is seen, also after the last try.
 func TestAnUndoIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	var broken string // what the network does not carry
 	left := 0         // times
 	fault := func(sql string) databasetest.Fault {
@@ -307,6 +311,7 @@ func TestAnUndoIsTriedAgain(t *testing.T) {
 
 // The tenant's server goes away after the tenant was shut out there for the comparison, and does not come back while the undo is tried: that is seen, and is no end of it.
 func TestATenantThatWasShutOutIsNotForgotten(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	armed, down := false, false
 	f := setupFaulty(t, "away", none, func(sql string) databasetest.Fault {
@@ -353,6 +358,7 @@ func TestATenantThatWasShutOutIsNotForgotten(t *testing.T) {
 
 // A newer attempt begins after a halt has looked whether it is the current one, and before it has removed what notes the rows that are written: that is the newer one's now.
 func TestAHaltLeavesANewerAttemptItsSlot(t *testing.T) {
+	t.Parallel()
 	var f *faulty
 	var mu sync.Mutex
 	armed, taken := false, false

@@ -14,6 +14,7 @@ import (
 
 // A store that was restored, or begun anew, has the session in a state that it has left. What it does then touches nothing of a tenant that is in its own database.
 func TestASessionOlderThanRealityTouchesNothing(t *testing.T) {
+	t.Parallel()
 	s, target := ready(t, "older", "tenant_older")
 	databasetest.Exec(t, target, `insert into public.settings values ('older', 'since', 'x'); delete from public.settings where key = 'Key 1'`)
 	want, d := databasetest.Rows(t, target, "settings", ""), s.e.Data.(*machine.Data)
@@ -42,33 +43,38 @@ func TestASessionOlderThanRealityTouchesNothing(t *testing.T) {
 
 // A target that does not answer, or is closed, keeps nobody from letting the tenant in where it was.
 func TestAnUndoGoesOnWithoutItsTarget(t *testing.T) {
+	t.Parallel()
 	for tenant, closed := range map[string]bool{"closed": true, "unreached": false} {
-		s := setup(t, tenant)
-		s.p.Told = refusesOwn
-		s.command("request", `{}`)
-		require.Equal(t, machine.Failed, s.e.State)
-		if closed { // what an undo that was interrupted leaves
-			databasetest.Exec(t, s.p.Source, `delete from public.tenant_runtime`)
-			databasetest.Exec(t, pg.Address{DSN: s.p.Server.DSN}, `alter database tenant_closed allow_connections false`)
-		} else {
-			s.p.Server.DSN = "postgres://nobody@127.0.0.1:1/postgres"
-			s.rollback(`{}`)
-			d := s.e.Data.(*machine.Data)
-			require.Equal(t, machine.RollbackStuck, d.Phase)
-			require.Equal(t, machine.ActionSettle, d.Undone[0].Action)
-			require.Contains(t, d.Undone[0].Error, "cannot connect")
-			s.rollback(`{"discardWrites":true}`)
-			d = s.e.Data.(*machine.Data)
-			require.Equal(t, machine.RollbackStuck, d.Phase)
-			require.Equal(t, "none", s.runtime())
-			require.NoError(t, exec(t, s.p.Source, `update public.settings set value = 'x' where enterprise_id = 'unreached'`))
-		}
-		body := `{}`
-		if !closed {
-			body = `{"skip":["delete_database"]}`
-		}
-		s.rollback(body)
-		require.Equal(t, machine.RolledBack, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
+		t.Run(tenant, func(t *testing.T) {
+			t.Parallel()
+			s := setup(t, tenant)
+			s.p.Told = refusesOwn
+			s.command("request", `{}`)
+			require.Equal(t, machine.Failed, s.e.State)
+			s.twice = true
+			if closed { // what an undo that was interrupted leaves
+				databasetest.Exec(t, s.p.Source, `delete from public.tenant_runtime`)
+				databasetest.Exec(t, pg.Address{DSN: s.p.Server.DSN}, `alter database tenant_closed allow_connections false`)
+			} else {
+				s.p.Server.DSN = "postgres://nobody@127.0.0.1:1/postgres"
+				s.rollback(`{}`)
+				d := s.e.Data.(*machine.Data)
+				require.Equal(t, machine.RollbackStuck, d.Phase)
+				require.Equal(t, machine.ActionSettle, d.Undone[0].Action)
+				require.Contains(t, d.Undone[0].Error, "cannot connect")
+				s.rollback(`{"discardWrites":true}`)
+				d = s.e.Data.(*machine.Data)
+				require.Equal(t, machine.RollbackStuck, d.Phase)
+				require.Equal(t, "none", s.runtime())
+				require.NoError(t, exec(t, s.p.Source, `update public.settings set value = 'x' where enterprise_id = 'unreached'`))
+			}
+			body := `{}`
+			if !closed {
+				body = `{"skip":["delete_database"]}`
+			}
+			s.rollback(body)
+			require.Equal(t, machine.RolledBack, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
+		})
 	}
 }
 

@@ -5,6 +5,7 @@ package databasetest
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -46,26 +47,36 @@ var Catalogue = catalog.Catalogue{Tables: map[string]catalog.Rule{"countries": {
 // Tables are those that are moved.
 var Tables = []string{"countries", "events", "lines", "names", "orders", "remarks", "settings"}
 
-// Config are settings of a cluster that can replicate.
-var Config = map[string]string{"wal_level": "logical", "max_wal_senders": "20", "max_replication_slots": "20", "max_logical_replication_workers": "20", "max_worker_processes": "40"}
+// Config are settings of a cluster that can replicate, and begins to at once: by itself, it starts one subscription in five seconds.
+var Config = map[string]string{
+	"wal_level": "logical", "max_wal_senders": "20", "max_replication_slots": "20", "max_logical_replication_workers": "20", "max_worker_processes": "40",
+	"wal_retrieve_retry_interval": "100ms",
+	"autovacuum":                  "off", // a process for each of a hundred databases, in turn
+}
 
 // Shared makes a shared database with these tenants, each with so many orders.
 func Shared(t *testing.T, suite *postgres.Suite, orders int, tenants ...string) pg.Address {
 	t.Helper()
-	a := pg.Address{DSN: suite.Database(t)}
-	require.NoError(t, Migrations().Apply(t.Context(), a, nil))
-	Exec(t, a, `insert into public.countries values ('de', 'Germany'), ('fr', 'France')`)
+	a := pg.Address{DSN: suite.Copy(t, "shared", func(dsn string) error {
+		a := pg.Address{DSN: dsn}
+		if err := Migrations().Apply(t.Context(), a, nil); err != nil {
+			return err
+		}
+		conn := Open(t, a)
+		_, err := conn.Exec(t.Context(), `insert into public.countries values ('de', 'Germany'), ('fr', 'France')`)
+		return errors.Join(err, conn.Close(t.Context()))
+	})}
+	all := ""
 	for _, tenant := range tenants {
-		Fill(t, a, tenant, orders)
+		all += fill(tenant, orders)
 	}
+	Exec(t, a, all)
 	return a
 }
 
-// Fill gives a tenant rows of every kind.
-func Fill(t *testing.T, a pg.Address, tenant string, orders int) {
-	t.Helper()
-	who := pg.Literal(tenant)
-	Exec(t, a, fmt.Sprintf(`
+// fill gives a tenant rows of every kind.
+func fill(tenant string, orders int) string {
+	return fmt.Sprintf(`
 		insert into public.orders (enterprise_id, country, total, note, doc, plain, colours, at)
 			select %[1]s, case when i %% 3 = 0 then 'de' end, i * 1.5, case when i %% 10 = 0 then repeat('größe ' || i, 500) else 'it''s \ "quoted"' || i end,
 				jsonb_build_object('i', i), json_build_object('b', i), array['red', 'blue']::public.colour[], now() - i * interval '1 hour'
@@ -74,24 +85,24 @@ func Fill(t *testing.T, a pg.Address, tenant string, orders int) {
 		insert into public.remarks select gen_random_uuid(), order_id, n, 'remark' from public.lines join public.orders on id = order_id where enterprise_id = %[1]s and n = 1;
 		insert into public.settings select %[1]s, 'Key ' || i, case when i %% 2 = 0 then 'v' end from generate_series(1, %[2]d) i;
 		insert into public.names select %[1]s || case i %% 3 when 0 then 'a-' when 1 then 'B' else 'ä' end || i, %[1]s, left(%[1]s, 8) || i from generate_series(1, %[2]d) i;
-		insert into public.events (enterprise_id, at, body) select %[1]s, date '2010-01-01' + i * 37, 'body' from generate_series(1, %[2]d) i`, who, orders))
+		insert into public.events (enterprise_id, at, body) select %[1]s, date '2010-01-01' + i * 37, 'body' from generate_series(1, %[2]d) i;`, pg.Literal(tenant), orders)
 }
 
 // Exec runs statements.
 func Exec(t *testing.T, a pg.Address, sql string, args ...any) {
 	t.Helper()
-	conn := Open(t, a)
+	conn := take(t, a)
 	_, err := conn.Exec(t.Context(), sql, args...)
 	require.NoError(t, err)
-	require.NoError(t, conn.Close(context.Background()))
+	give(t, a, conn)
 }
 
 // Ask returns one text.
 func Ask(t *testing.T, a pg.Address, sql string, args ...any) (text string) {
 	t.Helper()
-	conn := Open(t, a)
+	conn := take(t, a)
 	require.NoError(t, conn.QueryRow(t.Context(), sql, args...).Scan(&text))
-	require.NoError(t, conn.Close(context.Background()))
+	give(t, a, conn)
 	return text
 }
 
@@ -120,8 +131,8 @@ var rowsOf = map[string]string{
 // Rows are the rows of a tenant in a table, as texts in order; of all tenants when it is empty.
 func Rows(t *testing.T, a pg.Address, table, tenant string) []string {
 	t.Helper()
-	conn := Open(t, a)
-	defer func() { _ = conn.Close(context.Background()) }()
+	conn := take(t, a)
+	defer give(t, a, conn)
 	return rows(t, conn, table, tenant)
 }
 
@@ -159,8 +170,8 @@ func Everything(t *testing.T, a pg.Address) map[string][]string {
 // Of are the rows of a tenant, or of all when it is empty, in the tables that there are.
 func Of(t *testing.T, a pg.Address, tenant string) map[string][]string {
 	t.Helper()
-	conn := Open(t, a)
-	defer func() { _ = conn.Close(context.Background()) }()
+	conn := take(t, a)
+	defer give(t, a, conn)
 	all := map[string][]string{}
 	for _, table := range Tables {
 		var there bool
