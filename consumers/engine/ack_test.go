@@ -137,9 +137,18 @@ func TestNoCommandWaitsForAcks(t *testing.T) {
 	w.CheckStory("a")
 }
 
-// A refusal is told when its command is on disk: without a commit, a loss of power would else leave neither the command nor an event of it.
-func TestARefusalIsToldWhenItsCommandIsSynced(t *testing.T) {
+// What has no commit is told when its command is on disk: else a loss of power would leave neither the command nor what tells of it, and who repeats it is answered otherwise.
+func TestWhatHasNoCommitIsToldWhenItsCommandIsSynced(t *testing.T) {
 	t.Parallel()
+	for command, outcome := range map[string]string{"create": machines.Refused, "idle": machines.Unchanged} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			toldWhenSynced(t, command, outcome)
+		})
+	}
+}
+
+func toldWhenSynced(t *testing.T, command, outcome string) {
 	w := setup(t, embedded.OS, consumertest.Things)
 	synced := make(chan func(error), 1) // the syncs of COMMANDS that the engine waits for
 	appender, err := publish.NewAppender(w.NC, publish.AppenderOptions{Sync: func(stream string, done func(error)) {
@@ -155,15 +164,20 @@ func TestARefusalIsToldWhenItsCommandIsSynced(t *testing.T) {
 	w.start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	answers := make(chan machines.Answer, 1)
-	go func() { answers <- w.Ask(consumertest.ToThing("a", "create", "")) }()
-	done := <-synced
+	go func() { answers <- w.Ask(consumertest.ToThing("a", command, "")) }()
+	var done func(error)
+	select {
+	case done = <-synced:
+	case a := <-answers:
+		t.Fatalf("it is told before its command is synced: %s", a.Outcome)
+	}
 	select {
 	case <-answers:
 		t.Error("it is told before its command is synced")
 	case <-time.After(50 * time.Millisecond): // no longer than that: an answer that comes later is seen as right
 	}
 	done(nil)
-	require.Equal(t, machines.Refused, (<-answers).Outcome)
+	require.Equal(t, outcome, (<-answers).Outcome)
 }
 
 // It is not told earlier where another entity of its batch cannot be written.

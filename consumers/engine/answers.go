@@ -123,11 +123,11 @@ func (s *cachedEntity) hasUnstoredAnswers() bool {
 	return slices.ContainsFunc(s.recent, func(o machines.Outcome) bool { return !o.Kept })
 }
 
-// replyWritten replies to the commands of those entities that a partly failed write has stored. They are redelivered with the others, but the second reply finds nobody. What is refused or
-// repeated waits for the disk first (commit), and is answered when it comes again.
+// replyWritten replies to the commands of those entities that a partly failed write has stored. They are redelivered with the others, but the second reply finds nobody. What is refused, repeated
+// or without effect waits for the disk first (commit), and is answered when it comes again.
 func (p *partition) replyWritten(items []*item) {
 	for _, it := range items {
-		if it.cached != nil && !it.cached.dirty && !it.late() && !it.stored && it.answer.Refusal == nil {
+		if it.cached != nil && !it.cached.dirty && !it.late() && !it.stored && it.answer.Outcome == machines.Applied {
 			p.reply(it)
 		} else if it.end != nil {
 			it.end(publish.ErrUnanswered)

@@ -26,9 +26,8 @@ func (p *partition) hasDeadLetter(ctx context.Context, it *item) (bool, error) {
 }
 
 func (p *partition) deadLetterOf(it *item) publish.Write {
-	m := p.e.DeadLetters().Message(publish.DeadLetter{
+	return publish.Write{Stream: p.e.Names.Stream(streams.DeadStream), Msg: p.e.DeadLetters().Message(publish.DeadLetter{
 		Consumer: p.name, Machine: it.addr.Machine, Key: it.addr.Key, Subject: it.msg.Subject(), Reason: consumers.Clip(it.deadLetter, consumers.MaxReason), Tries: int(it.delivered), Header: it.msg.Headers(), Body: it.msg.Data(),
 		Untaken: it.parked() && it.keyed(),
-	}, it.deadLetterID(p.name))
-	return publish.Write{Stream: p.e.Names.Stream(streams.DeadStream), Msg: m}
+	}, it.deadLetterID(p.name))}
 }

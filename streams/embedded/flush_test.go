@@ -364,12 +364,25 @@ func TestWhatAProcessBeforeHasWrittenIsSynced(t *testing.T) { // not parallel: t
 	t.Cleanup(func() { _ = d.Close() })
 	path := filepath.Join(d.Path, "streams", "EVENTS", "1.blk")
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
-	require.NoError(t, os.WriteFile(path, []byte("not synced"), 0o600))
-	require.NoError(t, syncFiles(d.Path))
-	require.NoError(t, d.Cut())
-	require.NoError(t, d.Back())
-	raw, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, "not synced", string(raw))
+	for name, begin := range map[string]func() error{
+		"by itself": func() error { return syncFiles(d.Path) },
+		"by the start of a server that cannot sync in groups": func() error {
+			s := &Server{o: Options{Dir: t.TempDir(), Profile: Fsync}}
+			require.NoError(t, os.Symlink(d.Path, filepath.Join(s.o.Dir, "nats")))
+			err := s.start()
+			if err == nil {
+				t.Cleanup(func() { _ = s.stop() })
+			}
+			return err
+		},
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(name), 0o600))
+		require.NoError(t, begin(), name)
+		require.NoError(t, d.Cut())
+		require.NoError(t, d.Back())
+		raw, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, name, string(raw))
+	}
 	require.NoError(t, syncFiles(filepath.Join(d.Path, "nothing")), "of a first start")
 }

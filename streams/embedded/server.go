@@ -195,7 +195,7 @@ func (s *Server) start() error {
 	if err != nil {
 		return err
 	}
-	if s.barrier != nil || s.flusher != nil {
+	if s.o.Profile != OS { // what a process before has written and not synced would be taken for stored, also by the members of a cluster and where each write is synced
 		if err := syncFiles(opts.StoreDir); err != nil {
 			return err
 		}
