@@ -95,7 +95,7 @@ test-ui: build ## the web console in Debian's Chromium: pages wide and narrow, l
 	@command -v npm >/dev/null || { echo "npm is not here; it installs what drives the browser"; exit 1; }
 	@[ -x "$${CHROMIUM:-/usr/bin/chromium}" ] || { as=; [ "$$(id -u)" = 0 ] || as=sudo; $$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends chromium fonts-dejavu-core; }
 	@$(MAKE) --no-print-directory internal/uitest/node_modules
-	cd internal/uitest && node --test --test-concurrency=1 ui.test.mjs systems.test.mjs walk.test.mjs
+	cd internal/uitest && node --test --test-concurrency=1 ui.test.mjs systems.test.mjs walk.test.mjs signin.test.mjs
 
 test-kills: postgres ## kill the server at each step of a tenant's instance, its upgrade and its end, with Postgres and a certificate authority; takes minutes
 	INSTAR_KILLS=1 $(GO) test -count=1 -timeout 20m -run TestKillsAtEveryStep -v ./server/platform

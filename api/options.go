@@ -22,6 +22,7 @@ import (
 	"github.com/bcc94042/instar/api/entities"
 	"github.com/bcc94042/instar/api/limits"
 	"github.com/bcc94042/instar/api/rest"
+	"github.com/bcc94042/instar/api/signin"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/registry"
 	"github.com/bcc94042/instar/streams"
@@ -53,6 +54,9 @@ type Options struct {
 	Users  []rest.User // of NATS that have a rate of their own
 	Open   bool        // requests without a token are of "anonymous", who may do everything
 	Hosts  []string    // names besides those of loopback, and addresses, under which an open server may be asked; nil takes all
+
+	// SignIn lets people in by a provider of OpenID Connect; nil lets in who has a token.
+	SignIn *signin.Options
 
 	// ReadOnlyUI lets the console look, and refuses what a browser sends to change something.
 	ReadOnlyUI bool
@@ -99,6 +103,8 @@ func (o *Options) check() error {
 		return errors.New("api: commands, connection and JetStream are needed")
 	case !o.Open && len(o.Tokens) == 0:
 		return errors.New("api: nobody could call it: it has no tokens and is not open")
+	case o.Open && o.SignIn != nil:
+		return errors.New("api: whoever reaches it may do everything, so there is nothing to sign in for: it needs tokens, too")
 	}
 	if o.Discovery != nil && o.Machines.Get(discovery.Machine) == nil {
 		return fmt.Errorf("api: discovery needs the machine %s", discovery.Machine)

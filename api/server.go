@@ -27,6 +27,7 @@ import (
 	"github.com/bcc94042/instar/api/operations"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/api/rpc"
+	"github.com/bcc94042/instar/api/signin"
 	"github.com/bcc94042/instar/api/watch"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/registry"
@@ -44,6 +45,7 @@ type Server struct {
 	admin     *admin.Service
 	watches   *watch.Service
 	console   *console.Console
+	signin    *signin.Service    // nil has none
 	instances *instances.Service // nil offers none
 	more      []func(*rest.Router) []*rest.Route
 	documents atomic.Pointer[documents.Set] // of the routes that are served
@@ -93,7 +95,9 @@ func (s *Server) open(o *Options) (err error) {
 		return err
 	}
 	s.watches = watch.New(s.rest, s.store)
-	s.console = console.New(s.rest, o.Version.Version, o.ReadOnlyUI)
+	if err := s.openConsole(o); err != nil {
+		return err
+	}
 	if s.sender, err = commands.New(ctx, s.rest, s.store, commands.Options{
 		Commands: o.Commands, AnswerWithin: o.AnswerWithin, Admit: o.Admit, Pending: o.Limits.Commands, AtOnce: o.Limits.CommandsAtOnce, Entities: o.Limits.Entities,
 	}); err != nil {
@@ -116,6 +120,17 @@ func (s *Server) open(o *Options) (err error) {
 		s.more = append(s.more, more(Parts{Rest: s.rest, Store: s.store, Sender: s.sender, JS: o.JS}))
 	}
 	return nil
+}
+
+// openConsole makes the console, and what lets people in who have no token.
+func (s *Server) openConsole(o *Options) (err error) {
+	of := console.Options{Version: o.Version.Version, ReadOnly: o.ReadOnlyUI}
+	if o.SignIn != nil {
+		of.Provider = &console.Provider{Name: o.SignIn.Host(), Href: o.SignIn.URL + signin.Path}
+		s.signin, err = signin.New(s.rest, *o.SignIn)
+	}
+	s.console = console.New(s.rest, of)
+	return err
 }
 
 // Prepare makes everything ready for a machine that is about to be registered: its buckets, and the routes and documents of all machines. Its
@@ -199,6 +214,9 @@ func (s *Server) commonRoutes(r *rest.Router) []*rest.Route {
 	routes := []*rest.Route{s.watches.Route()}
 	if s.instances != nil {
 		routes = append(routes, s.instances.Routes(r)...)
+	}
+	if s.signin != nil {
+		routes = append(routes, s.signin.Routes()...)
 	}
 	for _, more := range s.more {
 		routes = append(routes, more(r)...)

@@ -274,7 +274,7 @@ func TestOperationsHasEveryKeyWithItsDefault(t *testing.T) {
 	require.NoError(t, yaml.Unmarshal([]byte(read(t, filepath.Join(root, "deploy", "instar.yaml"))), &defaults))
 	require.Equal(t, "/var/lib/instar", defaults["data"])
 	defaults["data"] = "./data" // the file has that of the unit
-	for _, key := range keys(t, structs(t, "server/config/config.go", "server/config/cluster.go", "server/config/discovery.go", "server/config/limits.go", "server/config/outbox.go", "server/config/knative.go", "server/config/ended.go", "server/config/tasks.go", "server/config/tenants.go", "server/config/domains.go", "server/config/platform.go", "streams/embedded/users.go"), "Config", "") {
+	for _, key := range keys(t, structs(t, "server/config/config.go", "server/config/cluster.go", "server/config/discovery.go", "server/config/limits.go", "server/config/outbox.go", "server/config/knative.go", "server/config/ended.go", "server/config/tasks.go", "server/config/tenants.go", "server/config/domains.go", "server/config/platform.go", "server/config/oidc.go", "streams/embedded/users.go"), "Config", "") {
 		row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta("`"+key+"`") + ` \|([^|]*)\|`).FindStringSubmatch(text)
 		require.NotNil(t, row, "operations.md has no row for the key %s", key)
 		if def, ok := dig(defaults, strings.Split(key, ".")); ok {

@@ -6,7 +6,6 @@ package auth
 // A browser has a session instead (session.go). Handlers then ask the Identity which namespace a request means (Resolve) and which keys its token may see (Sees).
 
 import (
-	"crypto/cipher"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -39,9 +38,10 @@ var Anonymous = Identity{Name: "anonymous", role: Admin, Namespace: AnyNamespace
 
 // Keyring finds tokens by their hashes. The time of a lookup reveals something about hashes only, which nobody can choose.
 type Keyring struct {
-	open bool
-	ids  map[[sha256.Size]byte]Identity
-	seal cipher.AEAD // of sessions
+	open   bool
+	ids    map[[sha256.Size]byte]Identity
+	box    *Box // of sessions that tokens have opened
+	people *Box // of sessions of people; nil lets none in
 }
 
 // NewKeyring fails for an invalid token: one without a printable name, a hash, a role or a namespace.
@@ -55,7 +55,7 @@ func NewKeyring(tokens []Token, open bool) (*Keyring, error) {
 		k.ids[sum] = Identity{Name: t.Name, role: t.Role, Namespace: t.Namespace}
 	}
 	var err error
-	k.seal, err = k.sealer()
+	k.box, err = newBox(k.sums())
 	return k, err
 }
 
@@ -91,7 +91,7 @@ func (id Identity) May(role Role) *problem.Problem {
 	if id.role.Rank() >= role.Rank() {
 		return nil
 	}
-	return problem.New(problem.CodeForbidden, fmt.Sprintf("this needs the role %s; the token has %s", role, id.role))
+	return problem.New(problem.CodeForbidden, fmt.Sprintf("this needs the role %s; who asks has %s", role, id.role))
 }
 
 // Resolve is the namespace that a request means. all allows "*", which is empty if the token is good for all namespaces, and else that of the token. A

@@ -47,7 +47,7 @@ func open(t *testing.T, readOnly bool, tokens ...auth.Token) *door {
 	require.NoError(t, err)
 	r := s.NewRouter()
 	actor := func(q *rest.Request) error { return q.JSON(http.StatusOK, q.Who.Name) }
-	for _, rt := range append(console.New(s, "v1 <b>", readOnly).Routes(r),
+	for _, rt := range append(console.New(s, console.Options{Version: "v1 <b>", ReadOnly: readOnly}).Routes(r),
 		&rest.Route{Role: auth.Read, Serve: actor, Op: huma.Operation{Method: http.MethodGet, Path: "/v1/look"}},
 		&rest.Route{Role: auth.Read, Op: huma.Operation{Method: http.MethodGet, Path: "/v1/until"}, Serve: func(q *rest.Request) error {
 			until, _ := q.Context().Deadline()

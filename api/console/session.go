@@ -23,18 +23,26 @@ import (
 type Console struct {
 	rest     *rest.Server
 	readOnly bool
+	provider *Provider
 	site     func() (*site, error) // nil has none
 }
 
-// New makes the console of a server of some version.
-func New(server *rest.Server, version string, readOnly bool) *Console {
-	return newConsole(server, web, version, readOnly)
+// Options are what a console says of its server.
+type Options struct {
+	Version  string
+	ReadOnly bool
+	Provider *Provider // nil lets in who has a token
 }
 
-func newConsole(server *rest.Server, files fs.FS, version string, readOnly bool) *Console {
-	c := &Console{rest: server, readOnly: readOnly}
+// New makes the console of a server.
+func New(server *rest.Server, o Options) *Console {
+	return newConsole(server, web, o)
+}
+
+func newConsole(server *rest.Server, files fs.FS, o Options) *Console {
+	c := &Console{rest: server, readOnly: o.ReadOnly, provider: o.Provider}
 	if files != nil {
-		c.site = sync.OnceValues(func() (*site, error) { return load(files, version) })
+		c.site = sync.OnceValues(func() (*site, error) { return load(files, o.Version) })
 	}
 	return c
 }
@@ -63,6 +71,13 @@ type Session struct {
 	Namespace string     `json:"namespace,omitempty" doc:"The only one that the token is good for, or *"`
 	ReadOnly  bool       `json:"readOnly,omitempty" doc:"What a browser sends to change something is refused (ui.readonly)"`
 	Until     *time.Time `json:"until,omitempty" doc:"The end of the session"`
+	Provider  *Provider  `json:"provider,omitempty" doc:"Where people sign in who have no token, if they can"`
+}
+
+// Provider is a provider of OpenID Connect (package signin).
+type Provider struct {
+	Name string `json:"name" doc:"Its host"`
+	Href string `json:"href" doc:"The address that a browser begins at; ?to= names the page of the console to show then"`
 }
 
 // SignIn is a token that opens a session.
@@ -108,7 +123,7 @@ func (c *Console) Has() bool { return c.site != nil }
 
 func (c *Console) show(q *rest.Request) error {
 	q.W.Header().Set("Cache-Control", "no-store")
-	s := Session{Open: c.rest.Open, ReadOnly: c.readOnly}
+	s := Session{Open: c.rest.Open, ReadOnly: c.readOnly, Provider: c.provider}
 	who, p := c.rest.Keys.Identify(q.R)
 	if p == nil {
 		s.of(who)
@@ -160,7 +175,7 @@ func (c *Console) end(q *rest.Request) error {
 		return p
 	}
 	c.cookie(q, "", -1)
-	s := Session{Open: c.rest.Open, ReadOnly: c.readOnly}
+	s := Session{Open: c.rest.Open, ReadOnly: c.readOnly, Provider: c.provider}
 	if c.rest.Open {
 		s.of(auth.Anonymous)
 	}
@@ -168,8 +183,5 @@ func (c *Console) end(q *rest.Request) error {
 }
 
 func (c *Console) cookie(q *rest.Request, value string, seconds int) {
-	q.W.Header().Set("Cache-Control", "no-store")
-	http.SetCookie(q.W, &http.Cookie{
-		Name: auth.SessionCookie, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: q.R.TLS != nil || strings.HasPrefix(q.R.Header.Get("Origin"), "https://"), // TLS may end at a proxy
-	})
+	auth.SetCookie(q.W, q.R, &http.Cookie{Name: auth.SessionCookie, Value: value, Path: "/", MaxAge: seconds, SameSite: http.SameSiteStrictMode})
 }

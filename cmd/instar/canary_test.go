@@ -124,7 +124,9 @@ func (c *canaries) start() *rig {
 	c.words["TLS key"] = base64.StdEncoding.EncodeToString(block.Bytes)[20:50]
 	token := sha256.Sum256([]byte(c.of("token")))
 	r.config = write(t, "instar.yaml", fmt.Sprintf(`
-auth: {tokens: [{name: ops, hash: 'sha256:%x', role: admin}]}
+auth:
+  tokens: [{name: ops, hash: 'sha256:%x', role: admin}]
+  oidc: {issuer: 'http://127.0.0.1:1', clientId: instar, clientSecretFile: %s, url: 'http://127.0.0.1:2', roles: [{value: admins, role: admin}]}
 nats: {users: [{name: ops, password: %s, role: admin}]}
 gateways: {process: {templates: {told: {command: [%s, run-template, hello], env: {TOLD: %s}}, fails: {command: [/bin/sh, -c, 'exit 7'], env: {TOLD: %s}}}}}
 outbox:
@@ -133,7 +135,7 @@ outbox:
     - {name: refused, dsn: 'postgres://relay:%s@%s/postgres'}
     - {name: gone, dsnFile: %s}
     - {name: broken, dsn: 'postgres://relay:%s@127.0.0.1:port/x'}
-`, token, c.of("NATS user"), os.Args[0], c.of("template"), c.of("template"), c.of("DSN"), host, c.of("wrong DSN"), host,
+`, token, write(t, "client-secret", c.of("OIDC client")), c.of("NATS user"), os.Args[0], c.of("template"), c.of("template"), c.of("DSN"), host, c.of("wrong DSN"), host,
 		write(t, "dsn", "host=127.0.0.1 port=1 user=u dbname=d password="+c.of("DSN file")), c.of("broken DSN")))
 	r.p = launchWith(t, []string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT=" + sink.URL, "OTEL_EXPORTER_OTLP_HEADERS=authorization=" + c.of("OTLP header"), "OTEL_BSP_SCHEDULE_DELAY=50", "PGPASSWORD=" + c.of("environment"),
@@ -147,7 +149,10 @@ outbox:
 	pem, err := os.ReadFile(cert)
 	require.NoError(t, err)
 	require.True(t, pool.AppendCertsFromPEM(pem))
-	r.client = &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true}}
+	r.client = &http.Client{
+		Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	return r
 }
 
@@ -237,6 +242,10 @@ func (r *rig) live() {
 	require.Equal(t, 422, status)
 	status, _ = r.ask("GET", "/v1/services", "wrong token", r.of("wrong token"), "")
 	require.Equal(t, 401, status)
+	status, _ = r.ask("GET", "/v1/session/oidc?to=/ui/", "sign-in", "", "")
+	require.Equal(t, 303, status)
+	status, _ = r.ask("GET", "/v1/session/oidc/callback?code="+wrong+"&state="+wrong, "sign-in", "", "")
+	require.Equal(t, 303, status)
 	post(202, "/v1/register", fmt.Sprintf(`{"serviceName":"web","instanceId":"ill","nodeAddress":%q,"check":{"type":"http","interval":"1s","headers":{"Authorization":%q}}}`, r.ill, r.of("check header")))
 
 	_, err := nats.Connect(r.nats, nats.UserInfo("ops", r.of("wrong NATS password")))

@@ -13,7 +13,8 @@ import { chromium } from 'playwright-core';
 const program = process.env.INSTAR || new URL('../../bin/instar', import.meta.url).pathname;
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
-const freePort = () => new Promise((resolve) => {
+/** freePort is a port of this machine that nobody has. */
+export const freePort = () => new Promise((resolve) => {
   const s = createServer().listen(0, '127.0.0.1', () => { const { port } = s.address(); s.close(() => resolve(port)); });
 });
 
@@ -34,7 +35,7 @@ export class Server {
     const s = new Server();
     s.dir = mkdtempSync(join(tmpdir(), 'instar-ui-'));
     s.flags = ['dev', '--data', join(s.dir, 'data'), '--http', `127.0.0.1:${await freePort()}`, '--nats', `127.0.0.1:${await freePort()}`, '--log-level', 'warn', '--stop-services', ...flags];
-    s.url = 'http://' + s.flags[4];
+    s.url = 'http://' + s.flags[s.flags.lastIndexOf('--http') + 1];
     await s.again();
     return s;
   }

@@ -186,6 +186,7 @@ type TLS struct {
 // Auth says who may use the HTTP API. Without tokens everybody may.
 type Auth struct {
 	Tokens []Token `koanf:"tokens"`
+	OIDC   OIDC    `koanf:"oidc"`
 }
 
 // Token is one bearer token, of which only the hash is kept.

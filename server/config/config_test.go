@@ -36,7 +36,7 @@ func TestLoadPrecedence(t *testing.T) {
 	want := Defaults(Serve)
 	want.Data, want.HTTP.Listen, want.Observe.Every, want.NATS.Listen, want.Insecure = "/file", "127.0.0.1:2", 7*time.Second, "", true
 
-	want.NATS.Users, want.Auth.Tokens, want.Gateways.Process.Templates = []embedded.User{}, []Token{}, map[string]Template{}
+	want.NATS.Users, want.Auth.Tokens, want.Auth.OIDC.Roles, want.Gateways.Process.Templates = []embedded.User{}, []Token{}, []OIDCRole{}, map[string]Template{}
 	want.Outbox.Sources = []OutboxSource{}
 	want.Tasks.Programs, want.Tasks.Credentials = map[string]Program{}, []Credential{}
 	want.Tenants.Servers, want.Tenants.Tables = []TenantServer{}, map[string]TenantTable{}

@@ -152,7 +152,7 @@ func (a Auth) validate() error {
 			errs = append(errs, fmt.Errorf("%s.rate: %w", at, err))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, a.OIDC.validate(len(a.Tokens) > 0))...)
 }
 
 func (p Process) validate() error {

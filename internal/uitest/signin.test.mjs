@@ -1,0 +1,93 @@
+// Signing in by a provider of OpenID Connect, in a real browser: the cookies have to come along over three sites' worth of redirects. The provider is the test's own.
+import assert from 'node:assert/strict';
+import { createHash, generateKeyPairSync, randomUUID, sign } from 'node:crypto';
+import { mkdtempSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { desktop, freePort, launch, openPage, Server, violations } from './server.mjs';
+
+const b64 = (v) => Buffer.from(v).toString('base64url');
+
+/** provider lets in whom it is told, at another site than the console: localhost is not 127.0.0.1. */
+async function provider() {
+  const { publicKey, privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
+  const codes = new Map();
+  const p = { claims: {} };
+  const json = (res, v, status = 200) => res.writeHead(status, { 'Content-Type': 'application/json' }).end(JSON.stringify(v));
+  const web = createServer(async (req, res) => {
+    const url = new URL(req.url, p.issuer);
+    const q = url.searchParams;
+    if (url.pathname === '/.well-known/openid-configuration') return json(res, { issuer: p.issuer, authorization_endpoint: p.issuer + '/auth', token_endpoint: p.issuer + '/token', jwks_uri: p.issuer + '/keys', id_token_signing_alg_values_supported: ['RS256'] });
+    if (url.pathname === '/keys') return json(res, { keys: [{ ...publicKey.export({ format: 'jwk' }), kid: 'one', alg: 'RS256', use: 'sig' }] });
+    if (url.pathname === '/auth') { // a page with a button, as providers have it
+      const code = randomUUID();
+      codes.set(code, q);
+      const to = `${q.get('redirect_uri')}?${new URLSearchParams({ code, state: q.get('state') })}`;
+      return res.writeHead(200, { 'Content-Type': 'text/html' }).end(`<h1>Who are you?</h1><a href="${to.replaceAll('&', '&amp;')}">Ann</a>`);
+    }
+    let body = '';
+    for await (const part of req) body += part;
+    const form = new URLSearchParams(body);
+    const asked = codes.get(form.get('code'));
+    codes.delete(form.get('code'));
+    if (!asked || b64(createHash('sha256').update(form.get('code_verifier')).digest()) !== asked.get('code_challenge')) return json(res, { error: 'invalid_grant' }, 400);
+    const now = Math.floor(Date.now() / 1000);
+    const text = [{ alg: 'RS256', kid: 'one' }, { iss: p.issuer, aud: 'instar', sub: 'ann', iat: now, exp: now + 60, nonce: asked.get('nonce'), ...p.claims }].map((v) => b64(JSON.stringify(v))).join('.');
+    return json(res, { access_token: 'access', token_type: 'Bearer', id_token: text + '.' + sign('sha256', Buffer.from(text), privateKey).toString('base64url') });
+  });
+  await new Promise((resolve) => { web.listen(0, '127.0.0.1', resolve); });
+  p.issuer = 'http://localhost:' + web.address().port;
+  p.end = () => { web.closeAllConnections(); web.close(); };
+  return p;
+}
+
+test('somebody signs in by a provider, does what the role allows, and signs out', async () => {
+  const idp = await provider();
+  const dir = mkdtempSync(join(tmpdir(), 'instar-oidc-'));
+  const at = '127.0.0.1:' + await freePort();
+  const hash = createHash('sha256').update('the-token').digest('hex');
+  writeFileSync(join(dir, 'secret'), 'the-secret', { mode: 0o600 });
+  writeFileSync(join(dir, 'instar.yaml'), `
+auth:
+  tokens: [{name: ops, hash: 'sha256:${hash}', role: admin}]
+  oidc: {issuer: '${idp.issuer}', clientId: instar, clientSecretFile: ${join(dir, 'secret')}, url: 'http://${at}', roles: [{value: lookers, role: read}]}
+`);
+  const server = await Server.start('--config', join(dir, 'instar.yaml'), '--http', at);
+  const browser = await launch();
+  try {
+    const context = await browser.newContext({ viewport: desktop });
+    const page = await openPage(context, server, '/ui/machines/service?q=hello');
+    page.wrong = [];
+    page.setDefaultTimeout(60000);
+    const go = async () => { await page.getByRole('link', { name: /^Sign in at localhost/ }).click(); await page.getByRole('link', { name: 'Ann' }).click(); };
+    await page.getByRole('heading', { name: 'Sign in to Instar' }).waitFor();
+    assert.deepEqual(await violations(page), []);
+
+    await go(); // nobody has given her a role
+    await page.getByRole('alert').filter({ hasText: 'no row of auth.oidc.roles' }).waitFor();
+    assert.deepEqual(await violations(page), []);
+
+    idp.claims = { groups: ['lookers'], email: 'ann@example.com', email_verified: true };
+    await go();
+    await page.getByRole('heading', { name: 'services' }).waitFor();
+    assert.equal(page.url(), `${server.url}/ui/machines/service?q=hello`, 'the page that was asked for, and nothing else in the address');
+    await page.locator('.pill', { hasText: 'Live' }).waitFor();
+    const cookies = await context.cookies();
+    assert.deepEqual(cookies.filter((c) => c.name.startsWith('instar')).map((c) => [c.name, c.httpOnly, c.sameSite]), [['instar_session', true, 'Strict']]);
+    assert.deepEqual(await page.evaluate(() => fetch('/v1/session').then((r) => r.json()).then((s) => [s.name, s.role])), ['oidc:ann@example.com', 'read']);
+    assert.equal(await page.evaluate(() => fetch('/v1/services/hello/refresh', { method: 'POST' }).then((r) => r.status)), 403);
+
+    await page.getByLabel('Signed in as oidc:ann@example.com').click();
+    await page.getByRole('button', { name: 'Sign out' }).click();
+    await page.getByRole('heading', { name: 'Sign in to Instar' }).waitFor();
+    assert.equal(await page.evaluate(() => fetch('/v1/services').then((r) => r.status)), 401);
+    assert.deepEqual(page.wrong.filter((w) => !w.startsWith('left the origin: ' + idp.issuer)), []);
+    await context.close();
+  } finally {
+    await browser.close();
+    await server.end();
+    idp.end();
+  }
+});
