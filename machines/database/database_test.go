@@ -152,7 +152,7 @@ func law() machinetest.Law {
 		"":            {"request": {"requested"}},
 		"rolled_back": {"request": {"requested"}}, "cancelled": {"request": {"requested"}}, "deprovisioned": {"request": {"requested"}},
 		"failed": {
-			"rollback": {"failed"}, "resolve": {"ready", "failed"}, "undone": {"rolled_back", "failed"}, "undo-failed": {"failed"},
+			"rollback": {"failed"}, "resolve": {"ready", "failed"}, "undone": {"rolled_back", "ready", "failed"}, "undo-failed": {"failed"},
 			"retry": {"requested", "allocating_db", "running_migrations", "migrating_data", "verifying", "switching"},
 		},
 	}

@@ -12,7 +12,7 @@ const (
 	KindDatabase    = "database"
 	KindReplication = "replication"
 	KindFence       = "fence"
-	KindRuntime     = "runtime"
+	KindRuntime     = session.KindRuntime
 )
 
 // ActionSettle is the first action of an undo that takes back the routing and does not discard what was written since the switch, which a failed switch may have
@@ -23,8 +23,11 @@ const ActionSettle = "settle_writes"
 // because the session is older than its switch. Where it is not done, nothing is.
 const ActionCheck = "check_tenant_runtime"
 
-// CodeShut is the code of an undo that has closed a tenant's own database to it and could not open it again. It is no end of an undo: the next one goes on there.
-const CodeShut = "TENANT_SHUT_OUT"
+// ActionAdmit is [session.ActionAdmit].
+const ActionAdmit = session.ActionAdmit
+
+// CodeShut is [session.CodeShut].
+const CodeShut = session.CodeShut
 
 // retirement are the actions that close a tenant. What the switch has left of a replication ends with it: a slot keeps the log of the shared database, and a database with a
 // subscription is not dropped.

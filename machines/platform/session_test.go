@@ -342,7 +342,7 @@ func law() machinetest.Law {
 		"":            {"request": {"requested"}},
 		"rolled_back": {"request": {"requested"}}, "cancelled": {"request": {"requested"}}, "deprovisioned": {"request": {"requested"}},
 		"failed": {
-			"rollback": {"failed"}, "resolve": {"ready", "failed"}, "undone": {"rolled_back", "failed"}, "undo-failed": {"failed"},
+			"rollback": {"failed"}, "resolve": {"ready", "failed"}, "undone": {"rolled_back", "ready", "failed"}, "undo-failed": {"failed"},
 			"retry": {"requested", "allocating_instance", "allocating_db", "allocating_storage", "deploying_app", "running_migrations", "migrating_data", "configuring_domain", "issuing_cert", "verifying"},
 		},
 		"ready":          {"upgrade": {"upgrading"}, "downgrade": {"upgrading"}, "prune": {"upgrading"}, "deprovision": {"deprovisioning"}},

@@ -154,7 +154,7 @@ func (k *Kind[D]) failAndUndo(s *machines.Tx[D]) {
 func (k *Kind[D]) undo(s *machines.Tx[D]) {
 	p := k.of(s.Data)
 	c, t := p.course(), p.trail()
-	c.Phase, c.NextTry, t.Undone = RollingBack, time.Time{}, nil
+	c.Phase, c.NextTry, t.Undone, t.LettingIn = RollingBack, time.Time{}, nil, false
 	if t.FailedFrom == "" {
 		t.FailedFrom, t.FailedStep, t.FailedAttempt, t.Intact = s.State(), c.Step, c.Attempt, true
 	}
@@ -195,7 +195,7 @@ func (k *Kind[D]) cancel(s *machines.Tx[D]) {
 // EndUndo is the end of an undo that is whole.
 func (k *Kind[D]) EndUndo(s *machines.Tx[D]) {
 	t := k.of(s.Data).trail()
-	t.Undone = machines.Body[Results](s).Actions
+	t.Undone, t.ShutOut = machines.Body[Results](s).Actions, false
 	k.Mark(s, Undone)
 	for _, event := range append(k.undoEnded(), k.event("cancelled")) {
 		k.Tell(s, event, map[string]any{"actions": t.Undone})
@@ -208,6 +208,7 @@ func (k *Kind[D]) EndUndo(s *machines.Tx[D]) {
 func (k *Kind[D]) Stuck(s *machines.Tx[D]) {
 	p := k.of(s.Data)
 	p.trail().Undone, p.course().Phase = machines.Body[Results](s).Actions, RollbackStuck
+	p.trail().ShutOut = p.trail().LettingIn // the provider ends no other undo so while the tenant is kept out
 	for _, r := range p.trail().Undone {
 		if r.Done || r.Skipped {
 			p.trail().Intact = false
@@ -220,8 +221,10 @@ func (k *Kind[D]) Stuck(s *machines.Tx[D]) {
 
 func (k *Kind[D]) undoFailed(s *machines.Tx[D]) {
 	p := k.of(s.Data)
+	f := machines.Body[machines.Failure](s)
 	p.course().Phase, p.trail().Intact = RollbackStuck, false // it may have taken back some
-	k.tell(s, "rollback.stuck", map[string]any{"error": machines.Body[machines.Failure](s)})
+	p.trail().ShutOut = p.trail().ShutOut || f.Code == CodeShut
+	k.tell(s, "rollback.stuck", map[string]any{"error": f})
 }
 
 func (k *Kind[D]) pause(s *machines.Tx[D]) {
@@ -260,11 +263,26 @@ func (k *Kind[D]) retry(g *Stage) func(*machines.Tx[D]) {
 func (k *Kind[D]) release(s *machines.Tx[D]) {
 	p := k.of(s.Data)
 	t := p.trail()
-	p.course().Phase, p.course().NextTry, t.Undone, t.Skip = RollingBack, time.Time{}, nil, nil
+	p.course().Phase, p.course().NextTry, t.Undone, t.Skip, t.LettingIn = RollingBack, time.Time{}, nil, nil, false
 	for _, a := range k.Actions(s.Data, Failed) {
 		t.Skip = append(t.Skip, a.Name)
 	}
 	k.tell(s, "resolved", map[string]any{"failedFrom": t.FailedFrom, "outcome": RolledBack})
+}
+
+// letIn lets a tenant into its own database that an undo has shut out, before the session is ready.
+func (k *Kind[D]) letIn(s *machines.Tx[D]) {
+	p := k.of(s.Data)
+	p.course().Phase, p.trail().Undone, p.trail().LettingIn = RollingBack, nil, true
+	k.tell(s, "resolved", map[string]any{"failedFrom": p.trail().FailedFrom, "outcome": Ready})
+}
+
+func (k *Kind[D]) letInDone(s *machines.Tx[D]) {
+	t := k.of(s.Data).trail()
+	t.ShutOut, t.LettingIn, t.Undone = false, false, nil
+	k.Transitioned(s)
+	k.Rest(s)
+	s.Fail(nil)
 }
 
 func (k *Kind[D]) resolve(s *machines.Tx[D]) {

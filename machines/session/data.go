@@ -27,7 +27,9 @@ type Trail struct {
 	Intact        bool           `json:"intact,omitempty"` // no undo since the failure has taken anything back; absent it is not known
 	Undone        []ActionResult `json:"undone,omitempty"` // of the last undo
 	Skip          []string       `json:"skip,omitempty"`
-	Writes        string         `json:"writes,omitempty"` // what an undo does with those since the switch
+	Writes        string         `json:"writes,omitempty"`    // what an undo does with those since the switch
+	ShutOut       bool           `json:"shutOut,omitempty"`   // the last undo has left the tenant kept out of its own database
+	LettingIn     bool           `json:"lettingIn,omitempty"` // the undo under way is that of being kept out, and nothing else
 }
 
 // End is when a session came to rest.
@@ -99,6 +101,15 @@ const (
 	EffectHalt = "halt"
 	EffectUndo = "undo"
 )
+
+// CodeShut is the code of an undo that has closed a tenant's own database to it and could not open it again. It is no end of an undo: the next one goes on there.
+const CodeShut = "TENANT_SHUT_OUT"
+
+// KindRuntime is the kind of what is about the routing of a tenant.
+const KindRuntime = "runtime"
+
+// ActionAdmit is all that an undo does before a session is resolved as ready whose tenant is kept out of its own database.
+const ActionAdmit = "admit_tenant"
 
 // RollbackBody is the body of rollback.
 type RollbackBody struct {

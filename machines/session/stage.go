@@ -136,6 +136,9 @@ func (k *Kind[D]) wait(s *machines.Tx[D], f *machines.Failure) time.Duration {
 
 // Planned are the actions of the undo of a state, without what is skipped.
 func (k *Kind[D]) Planned(d *D, state string) []Action {
+	if k.of(d).trail().LettingIn {
+		return []Action{{Name: ActionAdmit, Kind: KindRuntime, Stop: true}}
+	}
 	skip := k.of(d).trail().Skip
 	return slices.DeleteFunc(slices.Clone(k.Actions(d, state)), func(a Action) bool { return slices.Contains(skip, a.Name) })
 }

@@ -59,8 +59,13 @@ func (k *Kind[D]) mayRetry(g *Stage) *guard[D] {
 // Clean holds when an undo has left nothing.
 func (k *Kind[D]) Clean() *guard[D] {
 	return k.guarded("all undone", "", func(s *machines.Tx[D], p Phase) bool {
-		return p == RollingBack && !slices.ContainsFunc(machines.Body[Results](s).Actions, func(r ActionResult) bool { return !r.Done && !r.Skipped })
+		return !k.of(s.Data).trail().LettingIn && k.whole(s, p)
 	})
+}
+
+// whole reports whether an undo has done all that it was to do.
+func (k *Kind[D]) whole(s *machines.Tx[D], p Phase) bool {
+	return p == RollingBack && !slices.ContainsFunc(machines.Body[Results](s).Actions, func(r ActionResult) bool { return !r.Done && !r.Skipped })
 }
 
 func (k *Kind[D]) rollsBack() *guard[D] {
@@ -105,6 +110,16 @@ func (k *Kind[D]) failedFrom(g *Stage) *guard[D] {
 		step := failed == g.Step || failed == "" && g == k.Stage(g.State, "")
 		return (p == Held || p == RollbackStuck && k.untouched(s.Data)) && t.FailedFrom == g.State && step
 	})
+}
+
+// keptOut holds where resolve says that a session is ready whose tenant is kept out of its own database.
+func (k *Kind[D]) keptOut() *guard[D] {
+	return And(k.resolvedAs(Ready), "its tenant kept out", func(s *machines.Tx[D]) bool { return k.of(s.Data).trail().ShutOut })
+}
+
+// admitted holds when such a tenant was let in.
+func (k *Kind[D]) admitted() *guard[D] {
+	return k.guarded("its tenant let in", "", func(s *machines.Tx[D], p Phase) bool { return k.of(s.Data).trail().LettingIn && k.whole(s, p) })
 }
 
 // untouched reports whether all undos since the failure have ended at their first action, before anything was taken back.
@@ -257,9 +272,11 @@ func (k *Kind[D]) FailedEdges() []edge[D] {
 	at := only(Failed)
 	return append([]edge[D]{
 		{From: at, On: CommandRollback, If: k.idle(), To: machines.Same, Reenter: true, Do: k.Rollback, Emit: k.undoStarted(), Effects: only(EffectUndo)},
+		{From: at, On: CommandResolve, If: k.keptOut(), To: machines.Same, Reenter: true, Do: k.letIn, Emit: only(k.event("resolved")), Effects: only(EffectUndo)},
 		{From: at, On: CommandResolve, If: k.resolvedAs(Ready), To: Ready, Do: k.resolve, Emit: only(k.event("resolved"), EventTransitioned)},
 		{From: at, On: CommandResolve, If: k.idle(), To: machines.Same, Reenter: true, Do: k.release, Emit: only(k.event("resolved")), Effects: only(EffectUndo)},
 		{From: at, On: ReportUndone, If: k.Clean(), To: RolledBack, Do: k.EndUndo, Emit: append(k.undoEnded(), EventTransitioned)},
+		{From: at, On: ReportUndone, If: k.admitted(), To: Ready, Do: k.letInDone, Emit: only(EventTransitioned)},
 	}, k.NotUndone(Failed)...)
 }
 

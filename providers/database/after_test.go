@@ -383,25 +383,3 @@ func refusesOwn(_ context.Context, r database.Route) error {
 	}
 	return nil
 }
-
-// A source that has failed over may lack the switch. That is no routing which leads back already: what the tenant has written since would be put aside unseen.
-func TestARevertIsRefusedWhereTheSourceLacksTheSwitch(t *testing.T) {
-	t.Parallel()
-	s, target := ready(t, "lacking", "tenant_lacking")
-	databasetest.Exec(t, target, `insert into public.settings values ('lacking', 'since', 'x')`)
-	row := databasetest.Ask(t, s.p.Source, `select to_jsonb(r)::text from public.tenant_runtime r`)
-	databasetest.Exec(t, s.p.Source, `delete from public.tenant_runtime`)
-	databasetest.Exec(t, s.p.Source, `update instar.attempt set epoch = 0`)
-	for _, body := range []string{`{}`, `{"keepWrites":true}`} {
-		databasetest.Exec(t, pg.Address{DSN: s.p.Server.DSN}, `alter role tenant_lacking nologin`) // by a try of the undo before the source has failed over
-		s.command("revert", body)
-		require.Equal(t, "true", databasetest.Ask(t, pg.Address{DSN: s.p.Server.DSN}, `select rolcanlogin::text from pg_roles where rolname = 'tenant_lacking'`), body)
-		require.Equal(t, machine.Ready, s.e.State, body)
-		require.Contains(t, s.e.LastError.Message, "has epoch 0 of the tenant lacking, and had 1")
-		require.NoError(t, s.enter(s.e.Data.(*machine.Data).Database.Credentials))
-	}
-	databasetest.Exec(t, s.p.Source, `insert into public.tenant_runtime select * from jsonb_populate_record(null::public.tenant_runtime, $1::text::jsonb)`, row)
-	s.command("revert", `{"keepWrites":true}`)
-	require.Equal(t, machine.RolledBack, s.e.State, "%v", s.e.LastError)
-	require.Equal(t, "1", databasetest.Ask(t, s.p.Source, `select count(*)::text from public.settings where enterprise_id = 'lacking' and key = 'since'`))
-}

@@ -78,6 +78,18 @@ func (j *job) stillShut(ctx context.Context, err error) error {
 	return err
 }
 
+// letIn lets a tenant in that an undo of this session has shut out.
+func (j *job) letIn(ctx context.Context) error {
+	shut, err := j.source.KeptOut(ctx)
+	if err != nil || !shut {
+		return err
+	}
+	if j.unreached != nil {
+		return fmt.Errorf("%w: %w", errShut, j.unreached)
+	}
+	return j.admit(ctx)
+}
+
 func (j *job) admit(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	err := j.Server.Admit(ctx, j.spec)

@@ -3,6 +3,7 @@ package database
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	machine "github.com/bcc94042/instar/machines/database"
@@ -47,6 +48,9 @@ func (j *job) undo(ctx context.Context) (any, error) {
 		if !r.Done {
 			return out, nil
 		}
+	}
+	if slices.ContainsFunc(j.body.Actions, func(a machine.Action) bool { return a.Name == machine.ActionAdmit }) { // the session goes on
+		return out, nil
 	}
 	return out, j.source.End(ctx)
 }
@@ -101,6 +105,8 @@ func (j *job) act(ctx context.Context, a machine.Action) error {
 		return err
 	case machine.ActionCheck:
 		return j.elsewhere(ctx)
+	case machine.ActionAdmit:
+		return j.letIn(ctx)
 	case machine.ActionSettle:
 		return j.settle(ctx)
 	case "lift_fence":

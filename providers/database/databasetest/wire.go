@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"strings"
 	"sync"
 	"testing"
 
@@ -24,7 +25,7 @@ const (
 	Full       // the server does not get it, and the answer is that its disk is full
 )
 
-// Through is the same address by way of a proxy, which asks of each statement that is sent without parameters (as COMMIT, COPY and DDL are) what becomes of it. It ends with the test.
+// Through is the same address by way of a proxy, which asks of each statement, when it is to be performed, what becomes of it. It ends with the test.
 func Through(t *testing.T, a pg.Address, fault func(sql string) Fault) pg.Address {
 	t.Helper()
 	u, err := url.Parse(a.DSN)
@@ -79,6 +80,9 @@ func (w *wire) end() {
 type way struct {
 	client, server net.Conn
 
+	prepared map[string]string // statements by their names
+	skips    bool              // until the client asks for what has become of the statement that was refused
+
 	mu   sync.Mutex
 	lost bool // nothing more goes back, and the next answer ends it
 }
@@ -92,7 +96,7 @@ func (w *wire) carry(client net.Conn) {
 	}
 	w.keep(server)
 	defer func() { _ = server.Close() }()
-	c := &way{client: client, server: server}
+	c := &way{client: client, server: server, prepared: map[string]string{}}
 	if c.start() != nil {
 		return
 	}
@@ -106,13 +110,13 @@ func (w *wire) carry(client net.Conn) {
 			return
 		}
 		f := None
-		if kind == 'Q' {
-			f = w.fault(string(m[5 : len(m)-1]))
+		if sql, performed := c.statement(kind, m[5:]); performed && !c.skips {
+			f = w.fault(sql)
 		}
 		if f == Cut {
 			return
 		}
-		if err := c.forth(m, f); err != nil {
+		if err := c.forth(kind, m, f); err != nil {
 			return
 		}
 	}
@@ -139,12 +143,39 @@ func (c *way) start() error {
 	}
 }
 
-func (c *way) forth(m []byte, f Fault) error {
+// statement is what a message has performed: a query without parameters, or what was prepared before and gets its parameters now.
+func (c *way) statement(kind byte, body []byte) (sql string, performed bool) {
+	texts := strings.SplitN(string(body), "\x00", 3)
+	switch kind {
+	case 'Q':
+		return texts[0], true
+	case 'P':
+		c.prepared[texts[0]] = texts[1]
+	case 'B':
+		return c.prepared[texts[1]], true
+	}
+	return "", false
+}
+
+var ready = []byte{'Z', 0, 0, 0, 5, 'E'} // in a transaction that has failed
+
+func (c *way) forth(kind byte, m []byte, f Fault) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f == Full {
-		_, err := c.client.Write(append(errorMessage("53100", "could not extend file: No space left on device"), 'Z', 0, 0, 0, 5, 'E'))
+	switch {
+	case f == Full:
+		answer := errorMessage("53100", "could not extend file: No space left on device")
+		if c.skips = kind == 'B'; !c.skips {
+			answer = append(answer, ready...)
+		}
+		_, err := c.client.Write(answer)
 		return err
+	case c.skips && kind == 'S':
+		c.skips = false
+		_, err := c.client.Write(ready)
+		return err
+	case c.skips:
+		return nil
 	}
 	c.lost = c.lost || f == Lost
 	_, err := c.server.Write(m)

@@ -73,6 +73,9 @@ func (m *Mover) worker(ctx context.Context, todo <-chan *catalog.Table) error {
 
 func (m *Mover) table(ctx context.Context, source, target *pgx.Conn, t *catalog.Table) error {
 	open, err := spans(ctx, target, t, `done_at is null`)
+	if err == nil {
+		open, err = m.cutOpen(ctx, source, t, open, func(parts []span) error { return m.replace(ctx, target, t, parts) })
+	}
 	if err != nil {
 		return err
 	}

@@ -119,6 +119,37 @@ func TestItGoesOnWhereItWasInterrupted(t *testing.T) {
 	databasetest.Same(t, w.source, w.target, "acme")
 }
 
+// What was written between the cut into ranges and the copy, or since that, as in a long pause, is no one large range.
+func TestWhatWasWrittenSinceIsCutToo(t *testing.T) {
+	t.Parallel()
+	w := setup(t, 10)
+	add := func(prefix string) {
+		databasetest.Exec(t, w.source, `insert into public.settings select 'acme', $1 || lpad(i::text, 4, '0'), 'x' from generate_series(1, 40) i`, prefix)
+	}
+	largest := func() string {
+		return databasetest.Ask(t, w.target, `select max(rows)::text from instar.range where table_name = 'settings'`)
+	}
+	m := w.begin(t, 1)
+	add("since-")
+	ctx, cancel := context.WithCancel(t.Context())
+	m.Told = func(mover.Progress) { cancel() } // and it is interrupted
+	_, err := m.Copy(ctx)
+	require.Error(t, err)
+	m = w.begin(t, 2)
+	_, err = m.Copy(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "7", largest())
+	databasetest.Same(t, w.source, w.target, "acme")
+
+	add("then-")
+	v, err := m.Verify(t.Context(), true)
+	require.NoError(t, err)
+	require.Len(t, v.Discrepancies, 1)
+	require.True(t, v.Discrepancies[0].Repaired)
+	require.Equal(t, "7", largest())
+	databasetest.Same(t, w.source, w.target, "acme")
+}
+
 func (w *world) last(t *testing.T) *mover.Mover {
 	t.Helper()
 	m := w.attempt(1000)

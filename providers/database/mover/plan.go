@@ -32,7 +32,7 @@ func (m *Mover) prepare(ctx context.Context, source, target *pgx.Conn) error {
 		if there {
 			continue
 		}
-		rows, spans, err := m.cut(ctx, source, t)
+		rows, spans, err := m.cut(ctx, source, t, span{})
 		if err != nil {
 			return fmt.Errorf("table %s: %w", t, err)
 		}
@@ -43,9 +43,9 @@ func (m *Mover) prepare(ctx context.Context, source, target *pgx.Conn) error {
 	return nil
 }
 
-// cut counts the rows and finds every n-th key, in one pass over them.
-func (m *Mover) cut(ctx context.Context, conn *pgx.Conn, t *catalog.Table) (rows int64, spans []span, err error) {
-	where := t.Where(m.Enterprise)
+// cut counts the rows of an open span and finds every n-th key, in one pass over them. The last of the spans that it is cut into is open again.
+func (m *Mover) cut(ctx context.Context, conn *pgx.Conn, t *catalog.Table, all span) (rows int64, spans []span, err error) {
+	where := t.Where(m.Enterprise) + " and " + m.within(t, all)
 	var width float64
 	err = conn.QueryRow(ctx, fmt.Sprintf(`select coalesce(avg(octet_length(%[1]s::text)), 0)::float8 from (select %[1]s.* from %[2]s %[1]s where %[3]s limit 200) %[1]s`, catalog.Alias, t.Quoted(), where)).Scan(&width)
 	if err != nil {
@@ -67,10 +67,10 @@ func (m *Mover) cut(ctx context.Context, conn *pgx.Conn, t *catalog.Table) (rows
 	if err != nil {
 		return 0, nil, fmt.Errorf("cannot read its keys: %w", err)
 	}
-	var low, at []string
+	low, at := all.low, []string(nil)
 	_, err = pgx.ForEachRow(found, []any{&rows, &at}, func() error {
 		high := append([]string(nil), at...)
-		spans = append(spans, span{n: len(spans), low: low, high: high})
+		spans = append(spans, span{n: all.n + len(spans), low: low, high: high})
 		low = high
 		return nil
 	})
@@ -78,10 +78,44 @@ func (m *Mover) cut(ctx context.Context, conn *pgx.Conn, t *catalog.Table) (rows
 		return 0, nil, fmt.Errorf("cannot read its keys: %w", err)
 	}
 	if len(spans) == 0 {
-		return 0, []span{{}}, nil
+		return 0, []span{all}, nil
 	}
 	spans[len(spans)-1].high = nil // what comes after the last key of now belongs to the last range
 	return rows, spans, nil
+}
+
+// cutOpen cuts the last of the spans that a table has anew where it is open: what was written since it was cut, as in a pause of days, would be one large transaction. Where stored, the
+// target has the new ones.
+func (m *Mover) cutOpen(ctx context.Context, source *pgx.Conn, t *catalog.Table, spans []span, store func([]span) error) ([]span, error) {
+	last := len(spans) - 1
+	if last < 0 || spans[last].high != nil {
+		return spans, nil
+	}
+	_, parts, err := m.cut(ctx, source, t, spans[last])
+	if err == nil && store != nil && len(parts) > 1 {
+		err = store(parts)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return append(spans[:last:last], parts...), nil
+}
+
+// replace has the target know the parts of a span that is not done instead of it.
+func (m *Mover) replace(ctx context.Context, target *pgx.Conn, t *catalog.Table, parts []span) error {
+	return m.fenced(ctx, target, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `delete from instar.range where table_name = $1 and n = $2 and done_at is null`, t.String(), parts[0].n); err != nil {
+			return err
+		}
+		return insert(ctx, tx, t, parts)
+	})
+}
+
+func insert(ctx context.Context, tx pgx.Tx, t *catalog.Table, spans []span) error {
+	_, err := tx.CopyFrom(ctx, pgx.Identifier{"instar", "range"}, []string{"table_name", "n", "low", "high"}, pgx.CopyFromSlice(len(spans), func(i int) ([]any, error) {
+		return []any{t.String(), spans[i].n, spans[i].low, spans[i].high}, nil
+	}))
+	return err
 }
 
 // perRange is how many rows of a width a range has.
@@ -139,10 +173,7 @@ func (m *Mover) store(ctx context.Context, conn *pgx.Conn, t *catalog.Table, row
 		if _, err := tx.Exec(ctx, `insert into instar.moved (table_name, session, rows) values ($1, $2, $3)`, t.String(), m.Session, rows); err != nil {
 			return err
 		}
-		_, err := tx.CopyFrom(ctx, pgx.Identifier{"instar", "range"}, []string{"table_name", "n", "low", "high"}, pgx.CopyFromSlice(len(spans), func(i int) ([]any, error) {
-			return []any{t.String(), spans[i].n, spans[i].low, spans[i].high}, nil
-		}))
-		return err
+		return insert(ctx, tx, t, spans)
 	})
 }
 

@@ -86,6 +86,9 @@ func (m *Mover) compare(ctx context.Context, source, target *pgx.Conn, t *catalo
 		d.Type = RowCountMismatch
 	}
 	known, err := spans(ctx, target, t, `true`)
+	if err == nil {
+		known, err = m.cutOpen(ctx, source, t, known, nil)
+	}
 	if err != nil {
 		return nil, 0, err
 	}

@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -19,15 +20,28 @@ type Kept struct {
 // origin is where a connection has the address of those that are kept.
 const origin = "instar.address"
 
-// take is an idle connection, or nil. Servers restart, and others end what rests, so each is asked before.
+// take is an idle connection, or nil. Servers restart, and others end what rests, so each is asked before. Where one gets no answer, neither would the others, and they are not asked:
+// it takes no longer than that, however many there are.
 func (k *Kept) take(ctx context.Context, a Address) *pgx.Conn {
 	for conn := k.pop(a); conn != nil; conn = k.pop(a) {
-		if answers(ctx, conn) {
+		err := ping(ctx, conn)
+		if err == nil {
 			return conn
 		}
 		end(conn)
+		if errors.Is(err, context.DeadlineExceeded) {
+			k.drop(a)
+			return nil
+		}
 	}
 	return nil
+}
+
+// drop ends what rests of an address.
+func (k *Kept) drop(a Address) {
+	for conn := k.pop(a); conn != nil; conn = k.pop(a) {
+		end(conn)
+	}
 }
 
 func (k *Kept) pop(a Address) *pgx.Conn {
@@ -42,10 +56,10 @@ func (k *Kept) pop(a Address) *pgx.Conn {
 	return conn
 }
 
-func answers(ctx context.Context, conn *pgx.Conn) bool {
+func ping(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	return conn.Ping(ctx) == nil
+	return conn.Ping(ctx)
 }
 
 // give keeps a connection, if it can be used again.
