@@ -35,6 +35,7 @@ func (w *world) changes(tenant, id string, above float64) (state string, version
 
 // The server is killed as soon as each version of the session is seen, so at every boundary of steps.
 func TestAKillAfterEachStepLosesNothing(t *testing.T) {
+	t.Parallel()
 	w := setup(t, 30, "killed", "other")
 	before := databasetest.Everything(t, w.source)
 	w.Start()
@@ -54,7 +55,7 @@ func TestAKillAfterEachStepLosesNothing(t *testing.T) {
 	require.Equal(t, "1 1", databasetest.Ask(t, w.source, `select count(*) || ' ' || max(epoch) from public.tenant_runtime`), "it was switched once")
 }
 
-// One Postgres is killed under the copy, that of the tenants' own databases or the shared one; the attempt fails, and the next one goes on.
+// One Postgres is killed under the copy, that of the tenants' own databases or the shared one; the attempt fails, and the next one goes on. It is not parallel: others would lose their database, too.
 func TestAKilledDatabaseIsTriedAgain(t *testing.T) {
 	for tenant, of := range map[string]*postgres.Suite{"broken": &own, "orphan": &shared} {
 		t.Run(tenant, func(t *testing.T) {
@@ -83,6 +84,7 @@ func TestAKilledDatabaseIsTriedAgain(t *testing.T) {
 
 // The password of a tenant is nowhere: not in files of the server, not in what it tells, not in the databases.
 func TestNoPasswordIsStoredInTheClear(t *testing.T) {
+	t.Parallel()
 	w := setup(t, 5, "silent")
 	w.Start()
 	w.OK("POST", path("silent", "move")+"/request", `{"enterpriseId":"silent"}`)

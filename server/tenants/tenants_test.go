@@ -21,6 +21,7 @@ import (
 )
 
 func TestATenantIsMovedOverHTTP(t *testing.T) {
+	t.Parallel()
 	w := setup(t, 30, "acme", "other")
 	before := databasetest.Everything(t, w.source)
 	w.Start()
@@ -137,6 +138,7 @@ func (w *world) audited(tenant, changes string) {
 
 // A name that no row has is more likely misspelt than new.
 func TestATenantWithoutRowsIsMovedOnRequestOnly(t *testing.T) {
+	t.Parallel()
 	w := setup(t, 1, "somebody")
 	w.Start()
 	w.OK("POST", path("sombody", "move")+"/request", `{}`)
@@ -164,6 +166,7 @@ func TestWithoutTenantsThereIsNoSuchMachine(t *testing.T) {
 
 // The target changes what it is given, so that no comparison holds: everything is taken back by itself.
 func TestAFailedVerificationIsRolledBack(t *testing.T) {
+	t.Parallel()
 	w := setup(t, 20, "crooked", "other")
 	before := databasetest.Everything(t, w.source)
 	dir := t.TempDir()
@@ -196,6 +199,7 @@ alter table public.settings enable always trigger bend;
 
 // kill -9 of the server in the middle of the copy; the next one goes on where it was.
 func TestAKilledServerGoesOn(t *testing.T) {
+	t.Parallel()
 	w := setup(t, 400, "long", "other")
 	w.Config.Tenants.Rate = "40KiB"
 	w.Start()

@@ -26,6 +26,7 @@ func (w *world) clean(tenant string) {
 
 // Requests that come at once: one session moves the tenant, and the others are refused, at the door or by the shared database.
 func TestOneOfManySessionsHasTheTenant(t *testing.T) {
+	t.Parallel()
 	w := setup(t, 20, "wanted", "other")
 	w.Start()
 	var all sync.WaitGroup
@@ -61,6 +62,7 @@ func TestOneOfManySessionsHasTheTenant(t *testing.T) {
 
 // Cancel comes at each version in turn; where it is too late for that, the tenant is moved. Afterwards there is nothing, or everything.
 func TestACancelAtAnyTimeLeavesNothing(t *testing.T) {
+	t.Parallel()
 	w := setup(t, 20, "undecided", "other")
 	before := databasetest.Everything(t, w.source)
 	w.Start()
