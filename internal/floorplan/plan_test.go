@@ -101,6 +101,7 @@ var plan = []room{
 		"internal/wait", "machines", "machines/database", "machines/domain", "machines/platform", "machines/session", "providers", "providers/domain", "providers/platform/process", "providers/platform/storage",
 	}, tests: []string{"internal/postgres", "providers/database/...", "providers/domain/proxy", "providers/process/builtin", "streams/embedded", "streams/streamstest"}},
 	{path: "providers/platform/process", ours: []string{"internal/ownfile", "internal/wait", "machines", "machines/service", "providers", "providers/process", "providers/process/builtin"}},
+	{path: "providers/platform/export", ours: []string{"internal/ownfile", "providers", "providers/database/pg"}, outside: []string{natsgo, pgx}, tests: []string{"internal/postgres", "providers/database/databasetest", "streams/embedded", "streams/streamstest"}},
 	{path: "providers/platform/storage", ours: []string{"providers"}, outside: []string{natsgo}, tests: []string{"providers/platform/storage/storagetest", "streams/embedded", "streams/streamstest"}},
 	{path: "providers/platform/storage/storagetest", ours: []string{"providers", "providers/platform/storage"}, outside: []string{testify}},
 	{path: "providers/database/databasetest", ours: []string{"internal/postgres", "providers/database/..."}, outside: []string{pgx, testify}},

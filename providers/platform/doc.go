@@ -12,5 +12,5 @@
 //   - Secrets are given to releases as files; no result, event or error has them.
 //
 // provider.go has the table of effects, steps.go the way to an instance, upgrade.go that to another version, undo.go the way back, row.go the fence, look.go what is polled.
-// The parts below: process, storage.
+// The parts below: process, storage, export.
 package platform
