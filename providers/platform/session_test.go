@@ -7,10 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/internal/postgres"
@@ -39,16 +41,17 @@ type life struct {
 	e      machines.Entity
 	seq    uint64
 	all    strings.Builder // everything that was stored or emitted
+	fails  string          // an effect that does all its work, and then has failed
 }
 
-func begin(t *testing.T, suite *postgres.Suite) *life {
+func begin(t *testing.T, suite *postgres.Suite, tenants ...string) *life {
 	t.Helper()
 	w := setup(t)
 	set, err := secret.NewKeyset()
 	require.NoError(t, err)
 	keys, err := secret.Open(set)
 	require.NoError(t, err)
-	source := databasetest.Shared(t, suite, 20, "acme", "other")
+	source := databasetest.Shared(t, suite, 20, append(tenants, "acme", "other")...)
 	l := &life{world: w, source: source, e: machine.Machine.New("default", "acme", "own")}
 	l.db = &database.Provider{
 		Source: source, Server: &admin.Server{Name: "t1", DSN: suite.Cluster(t).DSN("postgres")}, Catalogue: databasetest.Catalogue, Migrations: databasetest.Migrations(), Keys: keys,
@@ -85,6 +88,9 @@ func (l *life) do(m machines.Message) {
 	again := l.Perform(l.t.Context(), t)
 	result := l.Perform(l.t.Context(), t)
 	require.Equal(l.t, again.Failure == nil, result.Failure == nil, "%s: %v, %v", t.Effect, again.Failure, result.Failure)
+	if t.Effect == l.fails {
+		result.Failure = &machines.Failure{Code: "x", Message: "its result was lost"}
+	}
 	if result.Failure != nil {
 		body, err := json.Marshal(machines.EffectFailed{Effect: t.Effect, Attempt: t.Attempt, Failure: *result.Failure})
 		require.NoError(l.t, err)
@@ -178,4 +184,57 @@ func TestAFailedInstanceIsTakenBackWhole(t *testing.T) {
 	require.Equal(t, before, databasetest.Everything(t, l.source))
 	_, err := pg.Connect(t.Context(), l.db.Server.Address("tenant_acme", ""))
 	require.Equal(t, pg.NoDatabase, pg.State(err))
+}
+
+// What has failed when all its work was done is taken back whole, in the reverse order of the ledger, from every state.
+func TestEveryStateIsUndoneInTheReverseOrderOfItsLedger(t *testing.T) {
+	var tenants []string
+	for _, g := range machine.Stages[1:] {
+		tenants = append(tenants, "t-"+g.Effect)
+	}
+	l := begin(t, &second, tenants...)
+	before := databasetest.Everything(t, l.source)
+	for _, g := range machine.Stages[1:] {
+		l.fails, l.e, l.seq = g.Effect, machine.Machine.New("default", "t-"+g.Effect, "own"), 0
+		l.command("request", fmt.Sprintf(`{"data":"shared","customDomain":"shop.%s.test","onFailure":"rollback"}`, g.Effect))
+		if g.Firm {
+			require.Equal(t, session.Held, l.data().Phase, "%s: %v", g.Effect, l.e.LastError)
+			l.command("rollback", `{}`)
+		}
+		require.Equal(t, machine.RolledBack, l.e.State, "%s: %v %+v", g.Effect, l.e.LastError, l.data().Undone)
+		require.Equal(t, g.State, l.data().FailedFrom)
+		require.Contains(t, l.e.LastError.Message, "its result was lost")
+
+		ledger := slices.Clone(l.data().Ledger)
+		for i := range ledger {
+			require.Equal(t, session.Undone, ledger[i].State, "%s: %+v", g.Effect, ledger[i])
+			ledger[i].State = session.Created
+		}
+		var want, got []string
+		for _, a := range machine.Undo(ledger) {
+			want = append(want, a.Name)
+		}
+		for _, r := range l.data().Undone {
+			require.True(t, r.Done, "%s: %+v", g.Effect, r)
+			if slices.Contains(want, r.Action) { // else it is a look before, or what becomes of what was written since
+				got = append(got, r.Action)
+			}
+		}
+		require.Equal(t, want, got, g.Effect)
+
+		for host, row := range l.rows.all {
+			require.Empty(t, row.Owner, "%s: %s", g.Effect, host)
+			require.Nil(t, row.Route, "%s: %s", g.Effect, host)
+		}
+		l.nothing()
+		left, err := filepath.Glob(filepath.Join(l.dir, "tenants", "*"))
+		require.NoError(t, err)
+		require.Empty(t, left, g.Effect)
+		_, err = l.env.JS.ObjectStore(t.Context(), "tenant-t-"+g.Effect)
+		require.ErrorIs(t, err, jetstream.ErrBucketNotFound, g.Effect)
+		_, err = pg.Connect(t.Context(), l.db.Server.Address("tenant_t_"+g.Effect, ""))
+		require.Equal(t, pg.NoDatabase, pg.State(err), g.Effect)
+		require.Equal(t, before, databasetest.Everything(t, l.source), g.Effect)
+	}
+	require.Equal(t, "0", databasetest.Ask(t, l.source, `select count(*)::text from public.tenant_runtime where isolation_mode <> 'shared'`))
 }
