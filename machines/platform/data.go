@@ -104,14 +104,15 @@ type Rollout struct {
 
 // Upgrade is the way to another version.
 type Upgrade struct {
-	From    string `json:"from"`
-	To      string `json:"to,omitempty"` // empty until the plan has it from the channel
-	Channel string `json:"channel,omitempty"`
-	Release int    `json:"release"`       // number of the application that is made
-	App     *App   `json:"app,omitempty"` // beside the one that is served
-	Weights []int  `json:"weights"`
-	Weight  int    `json:"weight"` // of the new application, in percent: what the step sets, or has set
-	Hold    int    `json:"holdSeconds"`
+	From     string `json:"from"`
+	To       string `json:"to,omitempty"` // empty until the plan has it from the channel
+	Channel  string `json:"channel,omitempty"`
+	Release  int    `json:"release"`       // number of the application that is made
+	App      *App   `json:"app,omitempty"` // beside the one that is served
+	Weights  []int  `json:"weights"`
+	Weight   int    `json:"weight"` // of the new application, in percent: what the step sets, or has set
+	Hold     int    `json:"holdSeconds"`
+	Approval bool   `json:"approval,omitempty"` // each share but the first waits for approve
 }
 
 // Shifted is how the new application did at a weight.

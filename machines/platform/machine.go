@@ -73,7 +73,7 @@ var Stages = []session.Stage{
 		Started: EventPlanning, Ended: []string{EventPlanned}, Body: Plan{}, Doc: "Version, quota and policy are read, and what can be moved is counted; nothing is created.",
 	},
 	{
-		State: AllocatingInstance, Effect: "provision", Done: "provisioned", Failed: "provision-failed", Next: AllocatingDB, Timeout: 15 * time.Minute, Retries: 3, Code: "INSTANCE_ALLOCATION_FAILED", Codes: map[string]bool{CodeSlug: false},
+		State: AllocatingInstance, Effect: "provision", Done: "provisioned", Failed: "provision-failed", Next: AllocatingDB, Timeout: 15 * time.Minute, Retries: 3, Code: "INSTANCE_ALLOCATION_FAILED", Codes: map[string]bool{CodeSlug: false, CodeQuota: false},
 		Started: EventAllocating, Ended: []string{EventAllocated}, Body: Instance{}, Doc: "The slug is being reserved, and the instance created.",
 	},
 	{

@@ -47,6 +47,8 @@ const (
 	EventUpgradeUnneeded       = prefix + ".upgrade.unneeded"
 	EventUpgradeShifting       = prefix + ".upgrade.shifting"
 	EventUpgradeShifted        = prefix + ".upgrade.shifted"
+	EventUpgradeWaiting        = prefix + ".upgrade.waiting"
+	EventUpgradeApproved       = prefix + ".upgrade.approved"
 	EventUpgradePromoting      = prefix + ".upgrade.promoting"
 	EventUpgradeCompleted      = prefix + ".upgrade.completed"
 	EventUpgradeLeft           = prefix + ".upgrade.left"
@@ -96,6 +98,8 @@ var events = slices.Concat([]machines.EventType{
 	{Name: EventUpgradeUnneeded, Class: machines.ClassState, Doc: "The tenant has that version."},
 	{Name: EventUpgradeShifting, Class: machines.ClassProgress, Doc: "The new version gets a share of the traffic, and is watched."},
 	{Name: EventUpgradeShifted, Class: machines.ClassResource, Doc: "The new version did well with its share."},
+	{Name: EventUpgradeWaiting, Class: machines.ClassState, Doc: "The new version keeps the share that it has until the next one is approved."},
+	{Name: EventUpgradeApproved, Class: machines.ClassState, Doc: "The new version gets its next share, and by whom that was approved."},
 	{Name: EventUpgradePromoting, Class: machines.ClassProgress, Doc: "The old version is being drained and removed."},
 	{Name: EventUpgradeCompleted, Class: machines.ClassState, Doc: "The tenant has the new version, and nothing of the old one is left."},
 	{Name: EventUpgradeLeft, Class: machines.ClassError, Doc: "The tenant has the version that it was to get; another release could not be removed, and stays in the ledger."},

@@ -118,8 +118,9 @@ type DowngradeBody struct {
 
 // Steps are how traffic goes over.
 type Steps struct {
-	Weights []int `json:"weights,omitempty" maxItems:"16" doc:"Percents of the traffic that the new version gets, one after the other; 5, 25, 50, 100 when empty. The last one is 100"`
-	Hold    int   `json:"holdSeconds,omitempty" minimum:"0" maximum:"900" doc:"For how long each is watched; 0 is 30"`
+	Weights  []int `json:"weights,omitempty" maxItems:"16" doc:"Percents of the traffic that the new version gets, one after the other; 5, 25, 50, 100 when empty. The last one is 100"`
+	Hold     int   `json:"holdSeconds,omitempty" minimum:"0" maximum:"900" doc:"For how long each is watched; 0 is 30"`
+	Approval bool  `json:"approval,omitempty" doc:"After each but the last, wait for approve; rollback takes it back meanwhile"`
 }
 
 // Validate checks the version and the steps.

@@ -184,6 +184,7 @@ func TestCodesThatStandForThemselves(t *testing.T) {
 		{"provision", "SLUG_ALREADY_EXISTS", `{"preferredSlug":"shop"}`, 1},
 		{"plan", "SLUG_ALREADY_EXISTS", `{"preferredSlug":"shop"}`, 1},
 		{"plan", "QUOTA_EXCEEDED", `{}`, 1},
+		{"provision", "QUOTA_EXCEEDED", `{}`, 1},
 		{"deploy", "DEPLOYMENT_UNHEALTHY", `{}`, 3},
 	} {
 		l := reach(t, c.effect, c.request)
@@ -352,7 +353,7 @@ func law() machinetest.Law {
 			"planned": {"ready", "upgrading"}, "migrated": {"upgrading"}, "deployed": {"upgrading"}, "shifted": {"upgrading"}, "retired": {"ready"},
 			"plan-failed": {"upgrading", "withdrawing"}, "migrate-failed": {"upgrading", "withdrawing"}, "deploy-failed": {"upgrading", "withdrawing"}, "shift-failed": {"upgrading", "withdrawing"}, "retire-failed": {"upgrading", "ready"},
 			"timed-out": {"upgrading", "ready", "withdrawing"}, "pause": {"upgrading"}, "resume": {"upgrading"}, "halted": {"upgrading"}, "halt-failed": {"upgrading"}, "rolling": {"upgrading"},
-			"rollback": {"withdrawing"}, "cancel": {"withdrawing"},
+			"rollback": {"withdrawing"}, "cancel": {"withdrawing"}, "approve": {"upgrading"},
 		},
 	}
 	for _, s := range [][4]string{
@@ -405,7 +406,7 @@ func input(r *machinetest.Run) machines.Input {
 		name := rapid.SampledFrom([]string{"request", "request", "approve", "pause", "resume", "cancel", "retry", "rollback", "resolve", "upgrade", "upgrade", "downgrade", "deprovision"}).Draw(t, "command")
 		body := map[string]string{
 			"request": rapid.SampledFrom([]string{`{}`, `{"data":"shared","onFailure":"rollback"}`, `{"approval":true}`, `{"preferredSlug":"x","idleSeconds":60}`}).Draw(t, "body"),
-			"resolve": `{"outcome":"ready"}`, "deprovision": `{"tenant":"acme"}`, "upgrade": rapid.SampledFrom([]string{`{}`, `{"version":"2","weights":[50,100]}`}).Draw(t, "upgrade"),
+			"resolve": `{"outcome":"ready"}`, "deprovision": `{"tenant":"acme"}`, "upgrade": rapid.SampledFrom([]string{`{}`, `{"version":"2","weights":[50,100]}`, `{"version":"2","approval":true}`}).Draw(t, "upgrade"),
 		}[name]
 		return machines.Input{Command: name, Body: json.RawMessage(body)}
 	case "timer":

@@ -13,7 +13,7 @@ import (
 // upgradeStages are the steps to another version. The first three are effects that a session has anyway.
 var upgradeStages = []session.Stage{
 	{
-		State: Upgrading, Step: stepPlan, Effect: "plan", Done: "planned", Failed: "plan-failed", Timeout: 10 * time.Minute, Retries: 3, Code: "PREFLIGHT_FAILED", Codes: map[string]bool{CodeQuota: false},
+		State: Upgrading, Step: stepPlan, Effect: "plan", Done: "planned", Failed: "plan-failed", Timeout: 10 * time.Minute, Retries: 3, Code: "PREFLIGHT_FAILED",
 		Started: EventPlanning, Ended: []string{EventUpgradePlanned}, Body: Plan{},
 	},
 	{
@@ -51,6 +51,8 @@ var (
 	})
 	pruning  = session.And(kind.In(session.Executing), "no other version", func(s *step) bool { return s.Data.Upgrade.Release == s.Data.Release })
 	more     = session.And(kind.In(session.Executing), "more weights", func(s *step) bool { return s.Data.Upgrade.Weight < 100 })
+	asks     = session.And(kind.In(session.Executing), "more weights, by approval", func(s *step) bool { return s.Data.Upgrade.Weight < 100 && s.Data.Upgrade.Approval })
+	awaits   = kind.In(session.WaitingApproval)
 	resolved = session.And(stuck, "as ready", func(s *step) bool { return machines.Body[session.ResolveBody](s).Outcome == Ready })
 )
 
@@ -63,6 +65,8 @@ func upgrades() []edge {
 		{From: only(Ready), On: CommandDowngrade, If: canDowngrade, To: Upgrading, Do: downgrade, Emit: going, Effects: only(plan.Effect)},
 		{From: only(Ready), On: CommandPrune, If: leftover, To: Upgrading, Do: prune, Emit: only(EventPruning, session.EventTransitioned, promote.Started), Effects: only(promote.Effect)},
 		{From: at, On: plan.Done, If: isThere, To: Ready, Do: unneeded, Emit: only(EventUpgradeUnneeded, session.EventTransitioned)},
+		{From: at, On: shift.Done, If: asks, To: machines.Same, Reenter: true, Do: awaitShare, Emit: append(slices.Clone(shift.Ended), EventUpgradeWaiting)},
+		{From: at, On: session.CommandApprove, If: awaits, To: machines.Same, Reenter: true, Do: nextShare, Emit: only(EventUpgradeApproved, shift.Started), Effects: only(shift.Effect)},
 		kind.Done(shift, more, Upgrading, shift),
 	}
 	pruned := *promote
@@ -102,7 +106,7 @@ func start(s *step, to, channel string, steps Steps) {
 		steps.Weights = []int{5, 25, 50, 100}
 	}
 	d.Releases++
-	d.Upgrade = &Upgrade{From: d.Version, To: to, Channel: channel, Release: d.Releases, Weights: steps.Weights, Hold: cmp.Or(steps.Hold, 30)}
+	d.Upgrade = &Upgrade{From: d.Version, To: to, Channel: channel, Release: d.Releases, Weights: steps.Weights, Hold: cmp.Or(steps.Hold, 30), Approval: steps.Approval}
 	d.CompletedAt = time.Time{}
 	kind.Tell(s, EventUpgradeStarted, map[string]any{"upgrade": d.Upgrade})
 	kind.Transitioned(s)
@@ -125,6 +129,19 @@ func prune(s *step) {
 	kind.Tell(s, EventPruning, map[string]any{"left": d.releases(d.Release)})
 	kind.Transitioned(s)
 	kind.Begin(s, kind.Stage(Upgrading, stepPromote), 1)
+}
+
+// awaitShare leaves the new release at the share that it has, until the next one is approved.
+func awaitShare(s *step) {
+	has := s.Data.Upgrade.Weight
+	kind.Succeed(s, kind.Stage(Upgrading, stepShift))
+	s.Data.Phase = session.WaitingApproval
+	kind.Tell(s, EventUpgradeWaiting, map[string]any{"weight": has, "next": s.Data.Upgrade.Weight})
+}
+
+func nextShare(s *step) {
+	kind.Tell(s, EventUpgradeApproved, map[string]any{"weight": s.Data.Upgrade.Weight})
+	kind.Begin(s, kind.Stage(Upgrading, stepShift), 1)
 }
 
 // leave ends an upgrade, whatever came of it.

@@ -81,19 +81,20 @@ type Provider struct {
 	Client *http.Client
 	// Secrets are those of a release, by variable: what it needs to enter its database.
 	Secrets func(enterprise string, has *database.Allocated) (map[string]string, error)
-	// Quota is what a session would use up; nil has no limits.
+	// Quota is what is used up with a session, by who has a name below the domain; nil has no limits. It is asked by the plan, and again while the slug is reserved, one session at a time.
 	Quota func(ctx context.Context, t *machines.Task) ([]machine.Quota, error)
 	// Approval reports whether the policy asks for approve; nil never does.
 	Approval func(t *machines.Task) bool
 	// Export saves what a tenant has before it is taken away; nil refuses to.
 	Export func(ctx context.Context, t *machines.Task, b *machine.Task) error
-	// Traffic counts what a target was asked, and what it answered with 500 or above or not at all; nil counts nothing.
+	// Traffic counts what a target of a name was asked, and what it answered with 500 or above or not at all; nil counts nothing.
 	Traffic func(host, address string) (requests, errors int64)
 
 	Settle time.Duration // between another route and the end of a release; 2 s when 0
 	Wait   time.Duration // for an application to become ready; 2 min when 0
 
-	told sync.Map // the last status of a deployment that was told, by entity
+	entry sync.Mutex // of who asks for the quota and takes a slug
+	told  sync.Map   // the last status of a deployment that was told, by entity
 }
 
 // job is one task with what it says.

@@ -106,12 +106,26 @@ func TestAnUpgradeIsWithdrawn(t *testing.T) {
 	require.Equal(t, "1.0", w.says()[:3])
 	require.Len(t, w.rows.all["acme.example.test"].Route.Targets, 1)
 
+	b.Upgrade.Hold, b.Platform.CustomDomain = 60, "shop.acme.test"
+	b.Upgrade.App = b.App // which is healthy, and fails what it is asked under the custom domain
+	asked := int64(0)
+	w.Traffic = func(host, _ string) (int64, int64) {
+		if host != "shop.acme.test" {
+			return 0, 0
+		}
+		asked += 10
+		return asked, asked / 10
+	}
+	f = w.perform("own", "shift", 6, b).Failure
+	require.Equal(t, "UPGRADE_UNHEALTHY", f.Code)
+	require.Regexp(t, `failed \d+ of \d+ requests`, f.Message)
+
 	b.Release = b.App
 	f = w.perform("own", "withdraw", 6, b).Failure
 	require.NotNil(t, f, "the one that serves is never removed")
 	require.Equal(t, "1.0", w.says()[:3])
 	f = w.perform("own", "shift", 4, b).Failure
-	require.Equal(t, uint64(5), f.Fence, "an older task changes no route")
+	require.Equal(t, uint64(6), f.Fence, "an older task changes no route")
 }
 
 // A session that was restored from a backup may be older than its switch, and than its upgrades.
@@ -396,6 +410,42 @@ func TestPlansAreRefused(t *testing.T) {
 	f := w.perform("own", "plan", 1, b).Failure
 	require.Equal(t, machine.CodeQuota, f.Code)
 	require.Empty(t, w.rows.all, "a plan makes nothing")
+}
+
+// Two sessions whose plans were within the quota want the last place. Whoever has it keeps it, whatever the quota is by now.
+func TestOneOfTwoGetsTheLastPlace(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.Quota = func(_ context.Context, t *machines.Task) ([]machine.Quota, error) {
+		w.rows.mu.Lock()
+		defer w.rows.mu.Unlock()
+		used := int64(1)
+		for _, r := range w.rows.all {
+			if r.Owner != "" && r.Owner != machine.Machine.Name+"/"+t.Key() {
+				used++
+			}
+		}
+		return []machine.Quota{{Name: "instances", Used: used, Limit: 1}}, nil
+	}
+	other := task("default.acme.other")
+	other.Slug, other.Name, other.PrimaryDomain = "other", "tenant-other", "other.example.test"
+	var all sync.WaitGroup
+	var results [2]machines.Result
+	for i, b := range []machine.Task{task("default.acme.own"), other} {
+		id := []string{"own", "other"}[i]
+		require.Nil(t, w.perform(id, "plan", 1, b).Failure)
+		all.Go(func() { results[i] = w.perform(id, "provision", 2, b) })
+	}
+	all.Wait()
+	lost := 0
+	if results[0].Failure == nil {
+		lost = 1
+	}
+	require.NotNil(t, results[lost].Failure)
+	require.Equal(t, machine.CodeQuota, results[lost].Failure.Code)
+	require.Equal(t, "instances: 2 with this one, of at most 1", results[lost].Failure.Message)
+	require.Nil(t, results[1-lost].Failure)
+	require.Len(t, w.rows.all, 1)
 }
 
 func TestALookTellsWhatIsNews(t *testing.T) {

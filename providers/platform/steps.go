@@ -32,18 +32,11 @@ func (j *job) plan(ctx context.Context) (any, error) {
 		return nil, err
 	}
 	p := machine.Plan{Version: version, Domain: j.Domain, Approval: j.Approval != nil && j.Approval(j.task), Export: j.Export != nil}
-	if j.Quota != nil {
-		if p.Quota, err = j.Quota(ctx, j.task); err != nil {
-			return nil, err
-		}
-		for _, q := range p.Quota {
-			if q.Used > q.Limit {
-				return nil, refuse(machine.CodeQuota, "%s: %d with this session, of at most %d", q.Name, q.Used, q.Limit)
-			}
-		}
-	}
-	if j.body.Upgrade != nil {
+	if j.body.Upgrade != nil { // which uses up nothing more
 		return p, nil
+	}
+	if p.Quota, err = j.within(ctx); err != nil {
+		return nil, err
 	}
 	if _, ok := j.Sizes[j.spec()]; !ok {
 		return nil, providers.Errorf(providers.Invalid, "instanceSpec %q is none of %s", j.spec(), strings.Join(slices.Sorted(maps.Keys(j.Sizes)), ", "))
@@ -63,6 +56,32 @@ func (j *job) plan(ctx context.Context) (any, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// within fails where a quota is used up without this session.
+func (j *job) within(ctx context.Context) (quotas []machine.Quota, err error) {
+	if j.Quota == nil {
+		return nil, nil
+	}
+	if quotas, err = j.Quota(ctx, j.task); err != nil {
+		return nil, err
+	}
+	for _, q := range quotas {
+		if q.Used > q.Limit {
+			return nil, refuse(machine.CodeQuota, "%s: %d with this one, of at most %d", q.Name, q.Used, q.Limit)
+		}
+	}
+	return quotas, nil
+}
+
+// enter reserves the slug, within the quota: of two sessions for the last place one gets it.
+func (j *job) enter(ctx context.Context) error {
+	j.entry.Lock()
+	defer j.entry.Unlock()
+	if _, err := j.within(ctx); err != nil {
+		return err
+	}
+	return j.hold(ctx, nil)
 }
 
 // counted adds what the databases' plan says of the rows that are moved.
@@ -114,7 +133,7 @@ func (j *job) spec() string { return cmp.Or(j.body.Platform.Spec, "small") }
 
 // provision reserves the slug, and makes the directory of the tenant.
 func (j *job) provision(ctx context.Context) (any, error) {
-	if err := j.hold(ctx, nil); err != nil {
+	if err := j.enter(ctx); err != nil {
 		return nil, err
 	}
 	if err := j.Apps.Ensure(j.task.Namespace, j.body.Name, j.owner); err != nil {

@@ -66,10 +66,13 @@ func (j *job) shift(ctx context.Context) (any, error) {
 }
 
 func (j *job) counts(a *machine.App) (requests, errs int64) {
-	if j.Traffic == nil {
-		return 0, 0
+	for _, host := range []string{j.body.PrimaryDomain, j.body.Platform.CustomDomain} {
+		if j.Traffic != nil && host != "" {
+			n, bad := j.Traffic(host, a.Address)
+			requests, errs = requests+n, errs+bad
+		}
 	}
-	return j.Traffic(j.body.PrimaryDomain, a.Address)
+	return requests, errs
 }
 
 // retire gives the new release all traffic, and ends the old one, and those that earlier upgrades have left.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -29,6 +30,15 @@ type Platform struct {
 	Health    string             `koanf:"health"`    // path that a live release answers below 400
 	Readiness string             `koanf:"readiness"` // path that a tenant who is ready answers below 400, through the proxy
 	Startup   time.Duration      `koanf:"startup"`   // until a release has to answer
+	Quota     PlatformQuota      `koanf:"quota"`
+	Approval  bool               `koanf:"approval"` // each request waits for approve when it is planned
+	Export    string             `koanf:"export"`   // directory that deprovision exports to; there is no export when empty
+}
+
+// PlatformQuota is how many tenants may have instances, with those that are on their way to one; 0 is no limit.
+type PlatformQuota struct {
+	Instances  int            `koanf:"instances"`
+	Namespaces map[string]int `koanf:"namespaces"` // of each of these
 }
 
 // Release is a version of the application: a program that serves the socket that it is handed, or listens on the port in PORT.
@@ -117,6 +127,11 @@ func (p Platform) validate(c *Config) error {
 		n, err := humanize.ParseBytes(p.Sizes[name])
 		check(machines.IsLabel(name) && err == nil && n > 0, "sizes.%s: %q is not a size such as 1GiB", name, p.Sizes[name])
 	}
+	check(p.Quota.Instances >= 0, "quota.instances: %d is negative", p.Quota.Instances)
+	for _, name := range slices.Sorted(maps.Keys(p.Quota.Namespaces)) {
+		check(machines.IsLabel(name) && p.Quota.Namespaces[name] >= 0, "quota.namespaces.%s: needs the name of a namespace, and a number that is not negative", name)
+	}
+	check(p.Export == "" || filepath.IsAbs(p.Export), "export: %q is not the absolute path of a directory", p.Export)
 	_, err := netip.ParseAddr(p.Host)
 	check(err == nil, "host: %q is not an IP address", p.Host)
 	first, last := p.Range()

@@ -3,6 +3,8 @@ package domains
 import (
 	"context"
 	"iter"
+	"maps"
+	"slices"
 
 	"github.com/bcc94042/instar/providers/domain"
 )
@@ -12,6 +14,23 @@ type Front struct {
 	*table
 	Issuer *domain.Certificates
 	Addr   string // where it listens for TLS
+
+	// Traffic is what the proxy of this node has sent to a target of a name, see [proxy.Proxy.Traffic].
+	Traffic func(host, address string) (requests, failures int64)
+}
+
+// Owners are who has a name, each once, and in no order.
+func (f *Front) Owners(ctx context.Context) ([]string, error) {
+	all := map[string]bool{}
+	for e, err := range f.rows.List(ctx, "") {
+		if err != nil {
+			return nil, err
+		}
+		if e.Value.Owner != "" {
+			all[e.Value.Owner] = true
+		}
+	}
+	return slices.Collect(maps.Keys(all)), nil
 }
 
 // Rows are the names with their rows. One that is written meanwhile may come twice.

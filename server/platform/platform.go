@@ -12,10 +12,12 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/internal/wait"
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/database"
 	domains "github.com/bcc94042/instar/machines/domain"
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/providers/platform"
+	"github.com/bcc94042/instar/providers/platform/export"
 	"github.com/bcc94042/instar/providers/platform/process"
 	"github.com/bcc94042/instar/providers/platform/storage"
 	gateway "github.com/bcc94042/instar/providers/process"
@@ -65,6 +67,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 		Domain: c.Domain, Channels: c.Channels, Sizes: sizes, Env: c.Env, Health: domains.Health{Path: c.Health}, Readiness: c.Readiness,
 		Table: proxy, Issuer: proxy.Issuer, Apps: apps, Storage: &storage.ObjectStores{JS: js, Replicas: h.Replicas, Prefix: h.Deps.Names.Bucket("")}, Databases: databases,
 		Domains: &bindings{commands: h.Deps.Commands, domains: h.Indexes.Get(domains.Machine.Name)}, Client: client,
+		Quota: quota(c.Quota, proxy.Owners), Approval: func(*machines.Task) bool { return c.Approval }, Traffic: proxy.Traffic,
 		Secrets: func(enterprise string, has *database.Allocated) (map[string]string, error) {
 			if has == nil {
 				return nil, nil
@@ -72,6 +75,9 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 			url, err := databases.URL(enterprise, has)
 			return map[string]string{"DATABASE_URL": url}, err
 		},
+	}
+	if c.Export != "" {
+		p.Export = exports(&export.Files{Dir: c.Export, JS: js}, databases)
 	}
 	databases.Audit(ctx, h, RoleAudit, machine.Machine)
 	databases.Share(tenants.Sessions{Machine: machine.Machine, Index: h.Indexes.Get(machine.Machine.Name), Asks: asks})

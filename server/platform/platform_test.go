@@ -3,6 +3,7 @@
 package platform_test
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -32,8 +33,11 @@ const (
 // A tenant gets an instance, is opened over TLS, gets another version, and is closed; nothing is left.
 func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
 	w := setup(t, "21000-21099")
+	w.Config.Platform.Approval, w.Config.Platform.Export = true, t.TempDir()
+	w.Config.Platform.Quota = config.PlatformQuota{Namespaces: map[string]int{"default": 1}}
 	w.Start()
 	w.send("acme", "own", "request", `{"data":"shared","customDomain":"shop.acme.test"}`)
+	w.approved("acme", "own")
 	for _, other := range []string{path("acme", "second"), "/v1/tenants/acme/database_provisionings/own"} {
 		status, v := w.Do("POST", other+"/request", `{}`)
 		require.Equal(t, http.StatusConflict, status, "a tenant has one session: %v", v)
@@ -52,7 +56,19 @@ func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
 	require.Equal(t, "pending_dns", v["state"], "nobody has made its records")
 	require.Equal(t, "default.acme.shop-acme-test", d.Route.Domain)
 
-	w.send("acme", "own", "upgrade", `{"channel":"next","weights":[50,100],"holdSeconds":1}`)
+	w.send("other", "own", "request", `{}`)
+	w.becomes("other", "own", "it has failed", func(state string, _ *machine.Data) bool { return state == machine.Failed })
+	_, v = w.Do("GET", path("other", "own"), "")
+	require.Equal(t, "QUOTA_EXCEEDED", v["lastError"].(map[string]any)["code"])
+	require.Equal(t, "instances in the namespace default: 2 with this one, of at most 1", v["lastError"].(map[string]any)["message"])
+	w.send("other", "own", "rollback", `{}`)
+	require.Eventually(t, func() bool {
+		_, v = w.Do("GET", path("other", "own"), "")
+		return v["state"] == machine.RolledBack
+	}, waitFor, tick)
+
+	w.send("acme", "own", "upgrade", `{"channel":"next","weights":[50,100],"holdSeconds":1,"approval":true}`)
+	w.approved("acme", "own")
 	d = w.ends("acme", "own", machine.Ready)
 	_, v = w.Do("GET", path("acme", "own"), "")
 	require.Equal(t, "1.1", d.Version, "%v", v["lastError"])
@@ -60,8 +76,13 @@ func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "1.1 acme tenant_acme "+rows, text)
 
-	w.send("acme", "own", "deprovision", `{"tenant":"acme"}`)
+	bucket, err := w.jetStream().ObjectStore(t.Context(), "tenant-acme")
+	require.NoError(t, err)
+	_, err = bucket.PutString(t.Context(), "logo", "an image")
+	require.NoError(t, err)
+	w.send("acme", "own", "deprovision", `{"tenant":"acme","export":true}`)
 	w.ends("acme", "own", machine.Retired)
+	w.exported(rows)
 	require.Eventually(t, func() bool { _, err := w.open(host); return err != nil }, waitFor, tick, "it is served no more")
 	_, err = pg.Connect(t.Context(), pg.Address{DSN: own.Cluster(t).DSN("postgres"), Database: "tenant_acme"})
 	require.Equal(t, pg.NoDatabase, pg.State(err))
@@ -93,12 +114,34 @@ func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
 		return v["state"] == "cancelled"
 	}, waitFor, tick)
 	w.send("acme", "anew", "request", `{}`)
+	w.approved("acme", "anew")
 	w.ends("acme", "anew", machine.Ready)
 	text, err = w.open(host)
 	require.NoError(t, err)
 	require.Equal(t, "1.0 acme tenant_acme 0", text, "a tenant that was closed begins anew")
 	w.send("acme", "anew", "deprovision", `{"tenant":"acme"}`)
 	w.ends("acme", "anew", machine.Retired)
+}
+
+// approved approves what waits for it.
+func (w *world) approved(tenant, id string) {
+	w.T.Helper()
+	w.becomes(tenant, id, "it waits for approve", func(_ string, d *machine.Data) bool { return d.Phase == session.WaitingApproval })
+	w.send(tenant, id, "approve", `{}`)
+}
+
+// exported says that there is one export, of everything.
+func (w *world) exported(rows string) {
+	w.T.Helper()
+	found, err := filepath.Glob(filepath.Join(w.Config.Platform.Export, "default.acme.own-*", "manifest.json"))
+	require.NoError(w.T, err)
+	require.Len(w.T, found, 1)
+	text, err := os.ReadFile(found[0])
+	require.NoError(w.T, err)
+	require.Contains(w.T, string(text), fmt.Sprintf("\"name\": \"public.settings\",\n      \"file\": \"database/public.settings.csv\",\n      \"rows\": %s\n", rows))
+	logo, err := os.ReadFile(filepath.Join(filepath.Dir(found[0]), "bucket", "logo"))
+	require.NoError(w.T, err)
+	require.Equal(w.T, "an image", string(logo))
 }
 
 // audited waits until each event of a session has a record in the audit, and no other event has one.

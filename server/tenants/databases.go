@@ -8,6 +8,7 @@ import (
 	"github.com/bcc94042/instar/consumers/audit"
 	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/providers/database/pg"
 	"github.com/bcc94042/instar/providers/database/secret"
 	"github.com/bcc94042/instar/server"
 )
@@ -44,4 +45,13 @@ func (d *Databases) URL(enterprise string, has *machine.Allocated) (string, erro
 		u.RawQuery = url.Values{"sslmode": {at.Query().Get("sslmode")}}.Encode()
 	}
 	return u.String(), nil
+}
+
+// Address is the database of a tenant, for who may read everything in it. The name is who it is for.
+func (d *Databases) Address(has *machine.Allocated, name string) (pg.Address, error) {
+	s := d.of(nil, has)
+	if s == nil {
+		return pg.Address{}, fmt.Errorf("%s", d.without(nil, has))
+	}
+	return s.provider.Server.Address(has.Name, name), nil
 }

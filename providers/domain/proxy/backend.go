@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,8 @@ func (u *unreachable) Unwrap() error { return u.error }
 type backend struct {
 	place
 	inFlight atomic.Int64
+	asked    atomic.Int64           // requests that have ended, and were its to answer
+	failures atomic.Int64           // of these
 	sick     atomic.Pointer[string] // what the checks say; nil is healthy
 	refused  atomic.Pointer[refusal]
 
@@ -46,6 +49,8 @@ func (b *backend) failed(err error) bool {
 		return false
 	}
 	b.refused.Store(&refusal{time.Now().Add(leftOut), u.Error()})
+	b.asked.Add(1)
+	b.failures.Add(1)
 	return true
 }
 
@@ -58,6 +63,17 @@ func (b *backend) upgraded(e *exchange, closes func()) {
 		return
 	}
 	b.open[e] = closes
+}
+
+// answered counts a request that has ended. One whose client went away before it was answered says nothing.
+func (b *backend) answered(status int) {
+	if status == gone {
+		return
+	}
+	b.asked.Add(1)
+	if status >= http.StatusInternalServerError {
+		b.failures.Add(1)
+	}
 }
 
 // release is for each request that was taken.

@@ -239,6 +239,18 @@ func (p *Proxy) Status() []Status {
 	return all
 }
 
+// Traffic is how many requests a backend was to answer, and how many of these it has failed: with a status of 500 or above, without any answer, or without taking the connection. Both
+// count from when it came into the table.
+func (p *Proxy) Traffic(host, address string) (requests, failures int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b := p.backends[place{normal(host), address}]
+	if b == nil {
+		return 0, 0
+	}
+	return b.asked.Load(), b.failures.Load()
+}
+
 // end closes what is upgraded, now and from now on.
 func (p *Proxy) end() {
 	p.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -102,6 +103,34 @@ func TestRequestsGoByWeight(t *testing.T) {
 	}
 	for name, want := range map[string]float64{"a": 100, "b": 300, "c": 600, "d": 0} {
 		require.InDelta(t, want, counts[name], 20, name)
+	}
+}
+
+// What a server answers badly, or does not take, is known of it alone.
+func TestTrafficIsCountedByServer(t *testing.T) {
+	t.Parallel()
+	w := setup(t, proxy.Options{})
+	good, bad := httptest.NewServer(named("good")), httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusInternalServerError) }))
+	t.Cleanup(good.Close)
+	t.Cleanup(bad.Close)
+	fine, sick, away := good.Listener.Addr().String(), bad.Listener.Addr().String(), "127.0.0.1:1"
+	w.Set(route(proxy.Backend{Address: fine, Weight: 1}, proxy.Backend{Address: sick, Weight: 1}, proxy.Backend{Address: away, Weight: 1}))
+	for range 6 {
+		resp, err := w.client.Do(w.request(http.MethodGet, host, nil))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	}
+	require.Eventually(t, func() bool { // a request ends after its answer
+		a, _ := w.Traffic(host, fine)
+		b, _ := w.Traffic(host, sick)
+		return a+b == 6
+	}, time.Minute, time.Millisecond)
+	for address, fails := range map[string]func(n, bad int64) bool{
+		fine: func(n, bad int64) bool { return n > 0 && bad == 0 }, sick: func(n, bad int64) bool { return n > 0 && bad == n },
+		away: func(n, bad int64) bool { return n > 0 && bad == n }, "127.0.0.1:2": func(n, bad int64) bool { return n == 0 && bad == 0 },
+	} {
+		n, bad := w.Traffic(host, address)
+		require.True(t, fails(n, bad), "%s: %d of %d", address, bad, n)
 	}
 }
 

@@ -61,6 +61,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (e *exchange) end() {
 	if e.backend != nil {
+		e.backend.answered(e.status)
 		e.backend.release(e)
 	}
 	e.site.counts.add(e.status)

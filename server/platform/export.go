@@ -1,0 +1,30 @@
+package platform
+
+import (
+	"context"
+
+	"github.com/bcc94042/instar/machines"
+	machine "github.com/bcc94042/instar/machines/platform"
+	"github.com/bcc94042/instar/providers/platform/export"
+	"github.com/bcc94042/instar/server/tenants"
+)
+
+// exports saves what a tenant has in a directory of its own, which is named by the session and by when that began: one that is requested anew has another.
+func exports(files *export.Files, databases *tenants.Databases) func(context.Context, *machines.Task, *machine.Task) error {
+	return func(ctx context.Context, t *machines.Task, b *machine.Task) error {
+		of := export.Tenant{Name: t.Key(), Tenant: b.Request.EnterpriseID, Session: t.Key()}
+		if len(b.Ledger) > 0 {
+			of.Name += b.Ledger[0].At.UTC().Format("-20060102T150405Z")
+		}
+		if b.Storage != nil {
+			of.Bucket = b.Storage.Bucket
+		}
+		if b.Database != nil {
+			var err error
+			if of.Database, err = databases.Address(b.Database, "instar export"); err != nil {
+				return err
+			}
+		}
+		return files.Save(ctx, of)
+	}
+}
