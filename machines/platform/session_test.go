@@ -115,6 +115,12 @@ func TestTheWaitsOfACertificateAreThoseOfAnAuthority(t *testing.T) {
 		l.step(machines.Input{Command: machines.CommandElapsed, Body: machinetest.JSON(t, machines.Elapsed{Timer: "deadline", Armed: timer.Armed})})
 	}
 	require.Equal(t, 6, l.data().Attempt)
+
+	l = reach(t, "certify", `{"data":"shared"}`)
+	failure := machines.Failure{Code: "unavailable", Message: "retry after", Retryable: true, RetryAfter: 3 * time.Hour}
+	l.step(machines.Input{Command: machines.CommandFailed, Body: machinetest.JSON(t, machines.EffectFailed{Effect: "certify", Attempt: l.e.Effects["certify"].ID, Failure: failure})})
+	require.Equal(t, session.RetryWait, l.data().Phase)
+	require.GreaterOrEqual(t, l.e.Timers["deadline"].At.Sub(l.now), 3*time.Hour, "what the authority asks for, though the state has 15 minutes")
 }
 
 const moved = `{"data":"shared","customDomain":"shop.example.com"}`

@@ -4,7 +4,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mholt/acmez/v3/acme"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/providers"
 )
 
 func TestRenewalsLeaveTheCertificateAuthorityAlone(t *testing.T) {
@@ -38,4 +42,21 @@ func TestRenewalsLeaveTheCertificateAuthorityAlone(t *testing.T) {
 	require.True(t, rs.begin("b", now))
 	rs.forget("b")
 	require.False(t, rs.begin("b", now), "it is still under way")
+}
+
+// Boulder names the end of the wait in its text. One that has passed, or is not named, is a quarter of an hour, and none is longer than what any failure may ask for.
+func TestWhatALimitingAuthorityNamesIsAwaited(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 26, 17, 0, 0, 0, time.UTC)
+	for detail, wait := range map[string]time.Duration{
+		"too many certificates (5) already issued for this exact set of identifiers in the last 168h0m0s, retry after 2026-01-26 17:40:30 UTC: see https://letsencrypt.org/docs/rate-limits/": 40*time.Minute + 30*time.Second,
+		"too many new orders, retry after 2026-01-26 16:59:59 UTC": rateWait, "retry after some time": rateWait, "retry after": rateWait, "": rateWait,
+		"retry after 2099-01-01 00:00:00 UTC": machines.MaxRetryAfter,
+	} {
+		require.Equal(t, wait, retryAfter(detail, now), detail)
+	}
+	f := providers.Failure(refusal("shop.example.com", acme.Problem{Type: acme.ProblemTypeRateLimited, Detail: "retry after 2099-01-01 00:00:00 UTC"}))
+	require.True(t, f.Retryable)
+	require.Equal(t, machines.MaxRetryAfter, f.RetryAfter)
+	require.Contains(t, f.Message, "limits rates")
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 package export_test
 
 import (
@@ -9,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/bcc94042/instar/internal/postgres"
 	"github.com/bcc94042/instar/providers"
@@ -85,4 +88,30 @@ func TestEverythingOfATenantIsSaved(t *testing.T) {
 	f.Dir = filepath.Join(dir, "manifest.json") // a file
 	err = f.Save(t.Context(), of)
 	require.Equal(t, providers.Unavailable, providers.CodeOf(err))
+}
+
+// A disk that is full ends an export, and what was written of it makes room again.
+func TestOfAFullDiskNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	e, dir := streamstest.Start(t, embedded.Options{Profile: embedded.OS}), t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("cannot mount a small file system: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, 0)) })
+	bucket, err := e.JS.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "tenant-acme"})
+	require.NoError(t, err)
+	for name, size := range map[string]int{"small": 1 << 10, "large": 2 << 20} {
+		_, err = bucket.PutBytes(t.Context(), name, make([]byte, size))
+		require.NoError(t, err)
+	}
+	f, of := &export.Files{Dir: dir, JS: e.JS}, export.Tenant{Name: "default.acme.own-1", Tenant: "acme", Bucket: "tenant-acme"}
+	err = f.Save(t.Context(), of)
+	require.Equal(t, providers.Unavailable, providers.CodeOf(err))
+	require.ErrorContains(t, err, "no space left on device")
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	require.NoError(t, bucket.Delete(t.Context(), "large"))
+	require.NoError(t, f.Save(t.Context(), of))
+	require.FileExists(t, filepath.Join(dir, of.Name, "bucket", "small"))
 }
