@@ -51,7 +51,8 @@ func Main(o server.Options) {
 type Process struct {
 	T      *testing.T
 	Config config.Config
-	URL    string // of its API, once it serves
+	URL    string    // of its API, once it serves
+	Log    io.Writer // gets what it says on its standard error, which is whole after Kill; may be nil
 	cmd    *exec.Cmd
 	in     io.Closer // it ends when this is closed
 }
@@ -78,7 +79,9 @@ func (p *Process) command(ctx context.Context) *exec.Cmd {
 func (p *Process) Start() {
 	p.T.Helper()
 	p.cmd = p.command(context.WithoutCancel(p.T.Context()))
-	p.cmd.Stderr = os.Stderr
+	if p.cmd.Stderr = os.Stderr; p.Log != nil {
+		p.cmd.Stderr = io.MultiWriter(os.Stderr, p.Log)
+	}
 	var err error
 	p.in, err = p.cmd.StdinPipe()
 	require.NoError(p.T, err)

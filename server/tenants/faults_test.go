@@ -1,10 +1,13 @@
 package tenants_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -82,37 +85,69 @@ func TestAKilledDatabaseIsTriedAgain(t *testing.T) {
 	}
 }
 
-// The password of a tenant is nowhere: not in files of the server, not in what it tells, not in the databases.
+// Passwords of a tenant, also one that was rotated, are nowhere in the clear: not in what the server tells and logs, not in its files (streams and buckets), not in dumps of the shared database, of the tenant's,
+// of the register and of the roles.
 func TestNoPasswordIsStoredInTheClear(t *testing.T) {
 	t.Parallel()
 	w := setup(t, 5, "silent")
+	var log bytes.Buffer
+	w.Log, w.Config.Log.Level = &log, "debug"
 	w.Start()
-	w.OK("POST", path("silent", "move")+"/request", `{"enterpriseId":"silent"}`)
-	data := w.ends("silent", "move", "ready")
+	told := map[string]any{"requested": w.OK("POST", path("silent", "move")+"/request", `{"enterpriseId":"silent"}`)}
+	first := w.ends("silent", "move", "ready")
+	w.OK("POST", path("silent", "move")+"/rotate", "")
+	second := w.until("silent", "move", "its password is new", func(_ string, data map[string]any) bool { return data["rotatedAt"] != nil })
+	told["first"], told["second"] = first, second
+	for _, at := range []string{path("silent", "move") + "/events?limit=500", "/v1/audit?limit=500&tenant=silent"} {
+		_, told[at] = w.Do("GET", at, "")
+	}
+	text, err := json.Marshal(told)
+	require.NoError(t, err)
+	places := map[string]string{"what it tells": string(text)}
+	w.Kill()
+	places["its log"] = log.String()
+	require.NotEmpty(t, places["its log"])
+	require.NoError(t, filepath.WalkDir(w.Config.Data, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		places[path] = string(text)
+		return err
+	}))
+	dumps := map[string]string{
+		"the shared database": dump(t, "pg_dump", w.source.DSN), "the tenant's database": dump(t, "pg_dump", own.Cluster(t).DSN("tenant_silent")),
+		"the register": dump(t, "pg_dump", own.Cluster(t).DSN("postgres")), "the roles": dump(t, "pg_dumpall", own.Cluster(t).DSN("postgres"), "--roles-only"),
+	}
+	maps.Copy(places, dumps)
+
 	raw, err := os.ReadFile(w.Config.Tenants.Keys)
 	require.NoError(t, err)
 	keys, err := secret.Open(raw)
 	require.NoError(t, err)
-	sealed := data["database"].(map[string]any)["credentials"].(string)
-	c, err := keys.Unseal(sealed, "silent", "tenant_silent")
-	require.NoError(t, err)
-	require.NotEmpty(t, c.Password)
-	_, events := w.Do("GET", path("silent", "move")+"/events?limit=500", "")
-	text, err := json.Marshal([]any{data, events})
-	require.NoError(t, err)
-	require.NotContains(t, string(text), c.Password)
-	found := false
-	require.NoError(t, filepath.WalkDir(w.Config.Data, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return nil // the server goes on writing
+	for _, data := range []map[string]any{first, second} {
+		sealed := data["database"].(map[string]any)["credentials"].(string)
+		c, err := keys.Unseal(sealed, "silent", "tenant_silent")
+		require.NoError(t, err)
+		require.NotEmpty(t, c.Password)
+		var found []string
+		for place, text := range places {
+			require.False(t, strings.Contains(text, c.Password), "a password is in %s", place)
+			if strings.Contains(text, sealed) {
+				found = append(found, filepath.Ext(place))
+			}
 		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return nil
-		}
-		found = found || strings.Contains(string(text), sealed)
-		require.NotContains(t, string(text), c.Password, path)
-		return nil
-	}))
-	require.True(t, found, "the files have the sealed credentials, so they were read as they are")
+		require.Contains(t, found, ".blk", "files of streams have the sealed credentials, so they were read as they are")
+	}
+	require.Contains(t, dumps["the register"], second["database"].(map[string]any)["credentials"])
+	require.Contains(t, dumps["the roles"], "SCRAM-SHA-256$")
+	require.Contains(t, dumps["the tenant's database"], "silent")
+}
+
+// dump is what a program of Postgres says of a database.
+func dump(t *testing.T, program, dsn string, arguments ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), filepath.Join(own.Cluster(t).Bin(), program), append(arguments, "--dbname", dsn)...).Output()
+	require.NoError(t, err, program)
+	return string(out)
 }
