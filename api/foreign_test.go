@@ -19,7 +19,7 @@ var foreign = map[string]int{
 	"POST /v1/batches": 404, "GET /v1/operations/{operation}": 404, "POST /v1/operations/{operation}/cancel": 404,
 	"GET /v1/dead-letters": 200, "GET /v1/dead-letters/{seq}": 404, "POST /v1/dead-letters/{seq}/redrive": 404, "POST /v1/dead-letters/redrive": 200, "POST /v1/dead-letters/drop": 200,
 	"GET /v1/outbox": 200, "POST /v1/outbox/{source}/redrive": 404, "POST /v1/outbox/{source}/discard": 404,
-	"GET /v1/nodes": 403, "POST /v1/nodes/{name}/cordon": 403, "POST /v1/nodes/{name}/uncordon": 403, "POST /v1/nodes/{name}/drain": 403,
+	"GET /v1/streams/{stream}/messages": 403, "GET /v1/nodes": 403, "POST /v1/nodes/{name}/cordon": 403, "POST /v1/nodes/{name}/uncordon": 403, "POST /v1/nodes/{name}/drain": 403,
 	"GET /v1/backup": 403, "GET /v1/machines": 200, "GET /v1/machines/{machine}": 200, "GET /v1/machines/{machine}/diagram": 200, "GET /v1/machines/{machine}/commands/{command}": 200, "GET /v1/activity": 403, "GET /v1/machines/{machine}/stays": 403, "GET /metrics": 403,
 }
 
@@ -36,7 +36,7 @@ func TestForeignNamespace(t *testing.T) {
 	r.healthy("hush", "hush", `,"payload":{"secret":"hush"}`)
 	r.letters.all = append(r.letters.all, letter(1, "default.hush", `{"secret":"hush"}`))
 	path := strings.NewReplacer("{id}", "x", "{gadget}", "x", "{service}", "hush", "{instanceId}", "hush", "{watcher}", "w", "{operation}", "gadget.default.hush.hush",
-		"{seq}", "1", "{name}", "one", "{source}", "orders", "{machine}", "gadget", "{command}", "create")
+		"{seq}", "1", "{name}", "one", "{source}", "orders", "{machine}", "gadget", "{command}", "create", "{stream}", "events")
 	body := map[string]string{
 		"POST /v1/register": `{"serviceName":"hush","instanceId":"hush","nodeAddress":"10.0.0.9:80"}`, "POST /v1/dead-letters/redrive": `{"seqs":[1]}`, "POST /v1/dead-letters/drop": `{"seqs":[1],"reason":"x"}`,
 		"POST /v1/batches": `{"machine":"gadget","command":"touch","filter":{"namespace":"default"}}`,

@@ -108,7 +108,7 @@ func (s *Server) open(o *Options) (err error) {
 		return err
 	}
 	if s.admin, err = admin.New(s.rest, s.store, s.sender, admin.Options{
-		DeadLetters: o.DeadLetters, Nodes: o.Nodes, NodeLeads: o.NodeLeads, Outbox: o.Outbox, Backup: o.Backup, Ready: o.Ready, Checks: o.Checks,
+		DeadLetters: o.DeadLetters, Nodes: o.Nodes, NodeLeads: o.NodeLeads, Outbox: o.Outbox, JS: o.JS, Backup: o.Backup, Ready: o.Ready, Checks: o.Checks,
 		Buffers: o.Buffers, Version: o.Version, Profile: o.Profile, Metrics: o.Registry,
 	}); err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -33,6 +34,8 @@ type Options struct {
 	Nodes       Nodes
 	NodeLeads   func() *NodeLeads // what the embedded NATS server leads; nil, or a nil result, if that is not known
 	Outbox      Outbox
+
+	JS jetstream.JetStream // has the streams whose messages can be read
 
 	// Backup copies everything that is stored to a writer.
 	Backup func(context.Context, io.Writer) error
@@ -98,7 +101,7 @@ type IndexHealth struct {
 
 // Routes are all that are offered.
 func (s *Service) Routes(r *rest.Router) []*rest.Route {
-	return slices.Concat(s.letterRoutes(r), s.nodeRoutes(r), s.backupRoutes(), s.outboxRoutes(r), s.healthRoutes(r))
+	return slices.Concat(s.letterRoutes(r), s.nodeRoutes(r), s.backupRoutes(), s.outboxRoutes(r), s.messageRoutes(r), s.healthRoutes(r))
 }
 
 func (s *Service) healthRoutes(r *rest.Router) []*rest.Route {

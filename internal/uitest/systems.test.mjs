@@ -90,6 +90,28 @@ test('a letter is edited, and others are dropped with a reason', async () => {
   await context.close();
 });
 
+test('messages of a stream are looked at', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/streams');
+  await page.getByLabel('Stream', { exact: true }).selectOption('dead-letters');
+  await page.waitForSelector('[role=status]:has-text("in DEAD_LETTERS")');
+  await page.getByLabel('Stream', { exact: true }).selectOption('events');
+  await page.fill('[aria-label=Subject]', 'instar.evt.queue.default.type-llm.>');
+  await page.click('button:has-text("Show")');
+  const one = page.locator('summary:has-text("instar.evt.queue.default.type-llm.")').first();
+  await one.click();
+  await page.locator('[aria-label^="Message "]:visible', { hasText: hostile }).waitFor();
+  assert.deepEqual(await violations(page), []);
+  await page.reload();
+  await one.waitFor();
+  await page.fill('[aria-label=Subject]', 'no..subject');
+  await page.click('button:has-text("Show")');
+  await page.waitForSelector('.failure:has-text("no subject")');
+  assert.equal(await page.evaluate(() => window.hacked), undefined);
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
 test('a node is drained and takes work again', async () => {
   const context = await browser.newContext({ viewport: desktop });
   const page = await openPage(context, server, '/ui/nodes');

@@ -1,9 +1,11 @@
-// Streams and their consumers, as the metrics of this node tell them: how much is stored, how far back it reaches, and what waits for whom. To look into one, the line for the nats CLI.
-import { html } from '../app/base.js';
-import { get } from '../app/api.js';
-import { Copy, Failure, Heading, Loading, Stat } from '../app/parts.js';
-import { every, useResource } from '../app/store.js';
-import { bytes, count, duration } from '../app/time.js';
+// Streams and their consumers, as the metrics of this node tell them: how much is stored, how far back it reaches, and what waits for whom. To look into one, the line for the nats CLI, and for
+// admins of all namespaces its messages, by subject.
+import { html, useState } from '../app/base.js';
+import { get, session } from '../app/api.js';
+import { Copy, Failure, Heading, Json, Loading, Stat } from '../app/parts.js';
+import { useQuery } from '../app/router.js';
+import { every, useResource, useStore } from '../app/store.js';
+import { bytes, count, duration, Time } from '../app/time.js';
 
 /** samples reads metrics in the format of Prometheus: [{name, labels, value}] of those that begin so. */
 function samples(text, prefix) {
@@ -34,6 +36,7 @@ const streamOf = (name) => (name.startsWith('fx-') ? 'EFFECTS' : /^p\d\d$/.test(
 
 export default function Streams() {
   const it = every(useResource(load, []), 15000);
+  const who = useStore(session);
   const d = it.data;
   const waiting = d?.consumers.reduce((n, c) => n + c.pending, 0);
   return html`<${Heading} title="Streams" sub="What is stored and who reads it, as this node has counted it within the last 15 seconds." />
@@ -52,7 +55,31 @@ export default function Streams() {
       <h2>Consumers</h2>
       <div class="table-frame" tabindex="0" role="region" aria-label="Consumers"><table class="table"><thead><tr><th scope="col">Consumer</th><th scope="col" class="cell-end">Not done yet</th><th scope="col" class="cell-end">Gave up on</th><th scope="col" class="cell-end">Restarts</th><th scope="col">Look into it</th></tr></thead>
         <tbody>${d.consumers.map((c) => html`<tr key=${c.name}><th scope="row" class="mono small">${c.name}</th><td class="cell-end num">${count(c.pending)}</td><td class=${'cell-end num' + (c.dead ? ' bad' : '')}>${count(c.dead)}</td><td class="cell-end num">${count(c.restarts)}</td>
-          <td><${Line} text=${`nats consumer info ${streamOf(c.name)} ${c.name}`} /></td></tr>`)}</tbody></table></div>`}`;
+          <td><${Line} text=${`nats consumer info ${streamOf(c.name)} ${c.name}`} /></td></tr>`)}</tbody></table></div>
+      ${who.role === 'admin' && who.namespace === '*' && html`<${Messages} />`}`}`;
+}
+
+/** Messages are those of one stream: the newest, or all that match a subject from the oldest on. Nothing is consumed. */
+function Messages() {
+  const [query, set] = useQuery();
+  const stream = query.get('stream') || 'events';
+  const subject = query.get('subject') || '';
+  const after = query.get('after');
+  const [typed, setTyped] = useState(subject);
+  const it = useResource((signal) => get(`/v1/streams/${encodeURIComponent(stream)}/messages`, { subject, after }, signal).then(({ data }) => data), [stream, subject, after]);
+  const d = it.data;
+  return html`<h2>Messages</h2>
+    <form class="chips" onSubmit=${(e) => { e.preventDefault(); set({ subject: typed.trim(), after: null }); it.reload(); }}>
+      <select class="input" aria-label="Stream" value=${stream} onChange=${(e) => set({ stream: e.target.value, after: null })}>${['events', 'commands', 'effects', 'dead-letters'].map((s) => html`<option key=${s} value=${s}>${s}</option>`)}</select>
+      <input class="input mono" aria-label="Subject" placeholder="Subject, as instar.evt.service.default.hello.>" size="44" value=${typed} onInput=${(e) => setTyped(e.target.value)} />
+      <button class="button button-main">${subject || typed.trim() ? 'Show' : 'Newest'}</button>
+      <button type="button" class="button" onClick=${() => set({ after: '0' })}>From the oldest</button>
+    </form>
+    <${Failure} error=${it.error} small />
+    ${!d ? !it.error && html`<${Loading} />` : html`<p class="small faint" role="status">${d.items.length ? `${d.items.length} messages` : 'No message is like that'}, of ${count(d.messages)} in ${d.stream}.</p>
+      <ul class="stack">${d.items.map((m) => html`<li key=${m.seq}><details><summary><span class="num small">${m.seq}</span> <span class="mono small">${m.subject}</span> <span class="small faint">${bytes(m.sizeBytes)}, <${Time} at=${m.time} /></span></summary>
+        <${Json} value=${m} label=${`Message ${m.seq}`} /></details></li>`)}</ul>
+      ${d.nextCursor && html`<p><button type="button" class="button" onClick=${() => set({ after: d.nextCursor })}>Next</button></p>`}`}`;
 }
 
 const Line = ({ text }) => html`<${Copy} text=${text} label=${'Copy: ' + text}><code class="small">${text}</code></${Copy}>`;
