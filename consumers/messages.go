@@ -70,3 +70,8 @@ func EventVersion(machine, key, id string, data []byte) uint64 {
 	_ = json.Unmarshal(data, &body) // what cannot be read is nobody's
 	return body.Version
 }
+
+// NotExpected refuses a command whose expected revision is none.
+func NotExpected() *machines.Refusal {
+	return machines.Invalid(machines.FieldError{Field: streams.HeaderExpect, Message: "is no revision, list of revisions or *"})
+}

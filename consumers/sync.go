@@ -13,7 +13,7 @@ func (d *Deps) Accepted(ctx context.Context) error {
 		return nil
 	}
 	if err := d.Appender.Sync(ctx, d.Names.Stream(streams.CommandStream)); err != nil {
-		return fmt.Errorf("cannot sync the commands that are refused: %w", err)
+		return fmt.Errorf("cannot sync the commands that have no commit: %w", err)
 	}
 	return nil
 }

@@ -127,7 +127,7 @@ func (s *cachedEntity) hasUnstoredAnswers() bool {
 // or without effect waits for the disk first (commit), and is answered when it comes again.
 func (p *partition) replyWritten(items []*item) {
 	for _, it := range items {
-		if it.cached != nil && !it.cached.dirty && !it.late() && !it.stored && it.answer.Outcome == machines.Applied {
+		if it.cached != nil && !it.cached.dirty && !it.late() && !it.stored && !(it.bare() && p.e.Appender.Syncs()) {
 			p.reply(it)
 		} else if it.end != nil {
 			it.end(publish.ErrUnanswered)

@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	"github.com/bcc94042/instar/internal/failpoint"
-	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams/publish"
 )
 
@@ -85,7 +84,7 @@ func (p *partition) commit(ctx context.Context, items []*item) error {
 	if slices.ContainsFunc(items, func(it *item) bool { return it.stored }) {
 		err = p.e.Synced(ctx)
 	}
-	if slices.ContainsFunc(items, func(it *item) bool { return it.answer.Outcome != machines.Applied }) { // it has no commit: else a loss of power could take both the command and what was told of it
+	if slices.ContainsFunc(items, (*item).bare) { // else a loss of power could take both the command and what was told of it
 		err = errors.Join(err, p.e.Accepted(ctx))
 	}
 	if err != nil {

@@ -135,7 +135,7 @@ func (it *item) precondition(h nats.Header) *machines.Refusal {
 	}
 	expected, ok := streams.ParseExpected(want)
 	if !ok {
-		return notExpected()
+		return consumers.NotExpected()
 	}
 	s := it.cached
 	switch {
@@ -145,10 +145,6 @@ func (it *item) precondition(h nats.Header) *machines.Refusal {
 		return &machines.Refusal{Code: machines.CodePrecondition, State: s.entity.State, Command: it.addr.Last, Message: fmt.Sprintf("%s %s is not at revision %s any more", s.m.Name, s.key, strings.ReplaceAll(want, ",", " or "))}
 	}
 	return nil
-}
-
-func notExpected() *machines.Refusal {
-	return machines.Invalid(machines.FieldError{Field: streams.HeaderExpect, Message: "is no revision, list of revisions or *"})
 }
 
 // fenced refuses a report that was made under an earlier claim of its partition; nil lets it pass.

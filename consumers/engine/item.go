@@ -62,6 +62,11 @@ func (it *item) parked() bool { return it.cached != nil && it.cached.parked != n
 // dead letters, and of what is refused because its entity is parked nothing is remembered.
 func (it *item) late() bool { return it.deadLetter != "" || it.parked() }
 
+// bare reports whether somebody is told how the command ended, now or when he asks again, and no commit has that: it was refused, or changed nothing.
+func (it *item) bare() bool {
+	return it.answer.Refusal != nil || it.answer.Outcome != machines.Applied && (it.reply != "" || it.keyed())
+}
+
 // newItem makes an item of a delivery. One that cannot be addressed becomes a dead letter.
 func (p *partition) newItem(d delivery) *item {
 	h := d.msg.Headers()

@@ -52,7 +52,7 @@ func (p *partition) repair(it *item, stored *streams.Message, e machines.Entity,
 	expected, ok := streams.ParseExpected(want)
 	switch {
 	case want != "" && !ok:
-		it.bad = notExpected()
+		it.bad = consumers.NotExpected()
 	case body.Revision != stored.Sequence || want != "" && !expected.Holds(stored.Sequence):
 		it.bad = &machines.Refusal{Code: machines.CodePrecondition, Command: it.addr.Last, Message: fmt.Sprintf("the stored value is at revision %d", stored.Sequence)}
 	case err != nil:

@@ -196,7 +196,11 @@ func (s *Server) start() error {
 		return err
 	}
 	if s.o.Profile != OS { // what a process before has written and not synced would be taken for stored, also by the members of a cluster and where each write is synced
-		if err := syncFiles(opts.StoreDir); err != nil {
+		slow := time.AfterFunc(5*time.Second, func() {
+			s.o.log().Warn("the file system of the data directory is synced before the start; what other programs have written to it is waited for, too", "dir", opts.StoreDir)
+		})
+		err := syncFiles(opts.StoreDir)
+		if slow.Stop(); err != nil {
 			return err
 		}
 	}
