@@ -14,7 +14,7 @@
 //   - The version is pinned by the plan (or by the request), and every task has it. The plan may ask for approval; a quota that is used up fails it.
 //   - A custom domain is asked for in configuring_domain, and not waited for: whoever owns it has to edit DNS (machines/domain).
 //   - upgrading is a state, because it has clocks, attempts, a pause and a way back of its own, and because lists and alarms are made of states; the tenant is served all the time. Its steps:
-//     plan, migrate, deploy (beside the running release), shift (once per weight, with health watched), promote. What fails before promote is withdrawn, and the tenant is ready
+//     plan, migrate, deploy (beside the running release), shift (once per weight, with health watched; each further one waits for approve if that is asked for), promote. What fails before promote is withdrawn, and the tenant is ready
 //     again under the release that it had, with the reason as its last error; an upgrade never fails a tenant. Every task of an upgrade has its release, by a number
 //     that no other has, so that withdrawing never names the one that serves. In promote it has the new release, and only what is left of the old one can fail to go:
 //     it stays in the ledger. Migrations are not taken back: those of a version must suit the one before it.

@@ -219,6 +219,7 @@ func TestKillsAtEveryStep(t *testing.T) {
 		t.Skip("it takes minutes: make test-kills")
 	}
 	w := setup(t, "21200-21299")
+	w.Config.Platform.Export = t.TempDir()
 	w.Start()
 	s, kills := w.follow("acme", "own"), 0
 	rows := databasetest.Ask(t, w.source, `select count(*)::text from public.settings where enterprise_id = 'acme'`)
@@ -250,12 +251,16 @@ func TestKillsAtEveryStep(t *testing.T) {
 	d = w.ends("acme", "own", machine.Ready)
 	has(&d, "1.1 acme tenant_acme "+rows)
 
-	w.send("acme", "own", "deprovision", `{"tenant":"acme"}`)
+	w.send("acme", "own", "deprovision", `{"tenant":"acme","export":true}`)
 	s.killed(machine.EventRetired, machine.EventRetiring)
 	kills += s.kills
 	d = w.ends("acme", "own", machine.Retired)
 	w.agrees(&d)
 	w.audited("acme", "own")
+	exported, err := filepath.Glob(filepath.Join(w.Config.Platform.Export, "*"))
+	require.NoError(t, err)
+	require.Len(t, exported, 1, "nothing is left of an export that was interrupted")
+	require.FileExists(t, filepath.Join(exported[0], "manifest.json"))
 
 	other := w.follow("other", "own")
 	w.send("other", "own", "request", `{}`)
