@@ -415,7 +415,7 @@ func TestPlansAreRefused(t *testing.T) {
 // Two sessions whose plans were within the quota want the last place. Whoever has it keeps it, whatever the quota is by now.
 func TestOneOfTwoGetsTheLastPlace(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
+	w, limit := setup(t), int64(1)
 	w.Quota = func(_ context.Context, t *machines.Task) ([]machine.Quota, error) {
 		w.rows.mu.Lock()
 		defer w.rows.mu.Unlock()
@@ -425,16 +425,18 @@ func TestOneOfTwoGetsTheLastPlace(t *testing.T) {
 				used++
 			}
 		}
-		return []machine.Quota{{Name: "instances", Used: used, Limit: 1}}, nil
+		return []machine.Quota{{Name: "instances", Used: used, Limit: limit}}, nil
 	}
 	other := task("default.acme.other")
 	other.Slug, other.Name, other.PrimaryDomain = "other", "tenant-other", "other.example.test"
+	ids, tasks := [2]string{"own", "other"}, [2]machine.Task{task("default.acme.own"), other}
 	var all sync.WaitGroup
 	var results [2]machines.Result
-	for i, b := range []machine.Task{task("default.acme.own"), other} {
-		id := []string{"own", "other"}[i]
-		require.Nil(t, w.perform(id, "plan", 1, b).Failure)
-		all.Go(func() { results[i] = w.perform(id, "provision", 2, b) })
+	for i, b := range tasks {
+		require.Nil(t, w.perform(ids[i], "plan", 1, b).Failure)
+	}
+	for i, b := range tasks {
+		all.Go(func() { results[i] = w.perform(ids[i], "provision", 2, b) })
 	}
 	all.Wait()
 	lost := 0
@@ -446,6 +448,8 @@ func TestOneOfTwoGetsTheLastPlace(t *testing.T) {
 	require.Equal(t, "instances: 2 with this one, of at most 1", results[lost].Failure.Message)
 	require.Nil(t, results[1-lost].Failure)
 	require.Len(t, w.rows.all, 1)
+	limit = 0
+	require.Nil(t, w.perform(ids[1-lost], "provision", 3, tasks[1-lost]).Failure)
 }
 
 func TestALookTellsWhatIsNews(t *testing.T) {

@@ -74,12 +74,18 @@ func (j *job) within(ctx context.Context) (quotas []machine.Quota, err error) {
 	return quotas, nil
 }
 
-// enter reserves the slug, within the quota: of two sessions for the last place one gets it.
+// enter reserves the slug, within the quota: of two sessions for the last place one gets it. Who has a place keeps it.
 func (j *job) enter(ctx context.Context) error {
 	j.entry.Lock()
 	defer j.entry.Unlock()
-	if _, err := j.within(ctx); err != nil {
-		return err
+	r, err := j.Table.Row(ctx, j.body.PrimaryDomain)
+	if err != nil {
+		return unavailable(err)
+	}
+	if r.Owner != j.owner {
+		if _, err := j.within(ctx); err != nil {
+			return err
+		}
 	}
 	return j.hold(ctx, nil)
 }
