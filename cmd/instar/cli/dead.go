@@ -3,8 +3,10 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"time"
 
@@ -29,7 +31,18 @@ func deadCommand(p *command.Program) *cobra.Command {
 	redrive.Flags().Bool("all", false, "all that there are")
 	redrive.Flags().String("machine", "", "with --all: only of this machine")
 	redrive.Flags().BoolP("yes", "y", false, "do not ask")
-	g.AddCommand(ls, &cobra.Command{Use: "show SEQ", Short: "Show a dead letter with its body", Args: command.Arguments("SEQ"), RunE: p.Asking(deadShow)}, redrive)
+	edit := &cobra.Command{
+		Use: "edit SEQ", Short: "Send the command of a dead letter with another body; the letter stays if that is refused", Args: command.Arguments("SEQ"), RunE: p.Asking(deadEdit),
+		Example: "  instar dlq show 7 -o json | jq .body > body.json\n  instar dlq edit 7 --body body.json --reason 'typo in the size'",
+	}
+	edit.Flags().String("body", "", "file with the body as JSON; - is standard input")
+	edit.Flags().String("reason", "", "why; shown in the timeline")
+	drop := &cobra.Command{
+		Use: "drop SEQ...", Short: "Remove dead letters for good; nobody handles them", Args: cobra.ArbitraryArgs, RunE: p.Asking(deadDrop),
+		Example: "  instar dlq drop 7 9 --reason 'nobody sends it any more'",
+	}
+	drop.Flags().String("reason", "", "why; the server logs it with what was dropped")
+	g.AddCommand(ls, &cobra.Command{Use: "show SEQ", Short: "Show a dead letter with its body", Args: command.Arguments("SEQ"), RunE: p.Asking(deadShow)}, redrive, edit, drop)
 	return g
 }
 
@@ -110,6 +123,74 @@ func sequence(text string) (uint64, error) {
 	return seq, nil
 }
 
+func sequences(args []string) (seqs []uint64, err error) {
+	for _, a := range args {
+		seq, err := sequence(a)
+		if err != nil {
+			return nil, err
+		}
+		seqs = append(seqs, seq)
+	}
+	return seqs, nil
+}
+
+func deadEdit(s *command.Session, cmd *cobra.Command, args []string) error {
+	file, _ := cmd.Flags().GetString("body") // declared above
+	reason, _ := cmd.Flags().GetString("reason")
+	seq, err := sequence(args[0])
+	if err != nil {
+		return err
+	}
+	var body []byte
+	switch file {
+	case "":
+		return command.Usagef("name a file with --body; - is standard input")
+	case "-":
+		body, err = io.ReadAll(s.In)
+	default:
+		body, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return command.Usagef("cannot read the body: %v", err)
+	}
+	if !json.Valid(body) {
+		return command.Usagef("the body in %s is not JSON", file)
+	}
+	raw, err := json.Marshal(map[string]json.RawMessage{"body": body}) // as it is: a number in it may be one that Go cannot hold
+	if err != nil {
+		return err
+	}
+	header := http.Header{}
+	if reason != "" {
+		header.Set("Instar-Reason", reason)
+	}
+	resp, err := s.Do(s.Ctx, client.Request{Method: http.MethodPost, Path: fmt.Sprintf("/v1/dead-letters/%d/redrive", seq), Header: header, Body: raw})
+	if err != nil {
+		return command.Try(err, "instar dlq show %d", seq)
+	}
+	return became(s, resp.Body, "redriven")
+}
+
+func deadDrop(s *command.Session, cmd *cobra.Command, args []string) error {
+	reason, _ := cmd.Flags().GetString("reason") // declared above
+	if len(args) == 0 || reason == "" {
+		return command.Usagef("name sequences, and say why with --reason: the server logs it with what was dropped")
+	}
+	seqs, err := sequences(args)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(map[string]any{"seqs": seqs, "reason": reason})
+	if err != nil {
+		return err
+	}
+	resp, err := s.Do(s.Ctx, client.Request{Method: http.MethodPost, Path: "/v1/dead-letters/drop", Body: body})
+	if err != nil {
+		return err
+	}
+	return became(s, resp.Body, "dropped")
+}
+
 func deadRedrive(s *command.Session, cmd *cobra.Command, args []string) error {
 	all, _ := cmd.Flags().GetBool("all") // declared above
 	machine, _ := cmd.Flags().GetString("machine")
@@ -118,13 +199,9 @@ func deadRedrive(s *command.Session, cmd *cobra.Command, args []string) error {
 		return command.Usagef("name sequences, or --all and perhaps --machine")
 	}
 	want := map[string]any{}
-	var seqs []uint64
-	for _, a := range args {
-		seq, err := sequence(a)
-		if err != nil {
-			return err
-		}
-		seqs = append(seqs, seq)
+	seqs, err := sequences(args)
+	if err != nil {
+		return err
 	}
 	if all {
 		want["all"] = true
@@ -147,13 +224,14 @@ func deadRedrive(s *command.Session, cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	return redriven(s, resp.Body)
+	return became(s, resp.Body, "redriven")
 }
 
-// redriven tells what became of the letters, and fails when one of them is still there.
-func redriven(s *command.Session, raw []byte) error {
+// became tells which letters were redriven, or dropped, and fails when one of them was not.
+func became(s *command.Session, raw []byte, what string) error {
 	var r struct {
 		Redriven []uint64 `json:"redriven"`
+		Dropped  []uint64 `json:"dropped"`
 		Failed   []struct {
 			Seq    uint64 `json:"seq"`
 			Detail string `json:"detail"`
@@ -163,10 +241,11 @@ func redriven(s *command.Session, raw []byte) error {
 		return fmt.Errorf("the server's answer is not as expected: %w", err)
 	}
 	if s.Format.Human() || s.Format == output.Name {
-		for _, seq := range r.Redriven {
+		done := append(r.Redriven, r.Dropped...)
+		for _, seq := range done {
 			fmt.Fprintf(s.Out, "%d\n", seq)
 		}
-		s.Say("%d redriven, %d failed", len(r.Redriven), len(r.Failed))
+		s.Say("%d %s, %d failed", len(done), what, len(r.Failed))
 	} else if err := s.Format.Value(s.Out, raw); err != nil {
 		return err
 	}
@@ -174,7 +253,7 @@ func redriven(s *command.Session, raw []byte) error {
 		s.Say("%d: %s", f.Seq, f.Detail)
 	}
 	if len(r.Failed) > 0 {
-		return command.Try(fmt.Errorf("%d dead letters were not redriven", len(r.Failed)), "instar dlq ls")
+		return command.Try(fmt.Errorf("%d dead letters were not %s", len(r.Failed), what), "instar dlq ls")
 	}
 	return nil
 }

@@ -83,6 +83,10 @@ func newFake(t *testing.T) *fake {
 		}
 		answer(w, 200, letterJSON(7))
 	})
+	mux.HandleFunc("POST /v1/dead-letters/{seq}/redrive", func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, `{"redriven":[7],"failed":[]}`) })
+	mux.HandleFunc("POST /v1/dead-letters/drop", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, 200, `{"dropped":[7],"failed":[{"seq":9,"detail":"there is no such dead letter"}]}`)
+	})
 	mux.HandleFunc("POST /v1/dead-letters/redrive", func(w http.ResponseWriter, r *http.Request) {
 		var want struct{ Seqs []uint64 }
 		if json.NewDecoder(r.Body).Decode(&want) == nil && len(want.Seqs) == 2 {
