@@ -166,7 +166,7 @@ bench-proxy: ## measure the proxy in front of tenants beside a bare httputil.Rev
 	$(GO) -C bench run ./proxy
 
 simulate: ## run seeds of the simulation for FOR=5m; SEED=7 shows one step by step
-	$(GO) run ./internal/simulation/cmd/simulate $(if $(SEED),-seed $(SEED),-for $(or $(FOR),5m) $(if $(SEEDS),-seeds $(SEEDS)) $(if $(FROM),-from $(FROM)))
+	$(GO) run ./internal/simulation/cmd/simulate $(if $(AIM),-aim $(AIM)) $(if $(SEED),-seed $(SEED),-for $(or $(FOR),5m) $(if $(SEEDS),-seeds $(SEEDS)) $(if $(FROM),-from $(FROM)))
 
 repeats: ## run seeds of the simulation in two processes, and compare them step by step
 	$(GO) run ./internal/simulation/cmd/simulate -repeats

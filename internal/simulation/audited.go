@@ -40,9 +40,6 @@ func audited(w *World) string {
 			if !ok || a.Outcome != machines.Refused || a.Refusal == nil || slices.Contains(silent, a.Refusal.Code) {
 				continue
 			}
-			if !rec.stored && w.history.losses > 0 { // the refusal was told before the command was on disk; it may be lost, and nothing has come of it
-				continue
-			}
 			if !told[rec.Machine+"/"+rec.Key+"/"+rec.id] {
 				return fmt.Sprintf("%s %s of %s under %s was refused (%s), and no event tells it", rec.Machine, rec.Name, rec.Key, rec.id, a.Refusal.Code)
 			}

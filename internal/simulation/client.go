@@ -118,8 +118,7 @@ func (c *client) ask(commands *publish.Commands, rec *record) {
 			c.w.trace.Note(c.name, "is answered under %s: %s", rec.id, trace.Short(m.Data))
 			return
 		}
-		var stored *publish.AcceptedError
-		rec.stored = rec.stored || errors.As(err, &stored)
+		rec.stored = rec.stored || errors.As(err, new(*publish.AcceptedError))
 		if errors.Is(err, publish.ErrConflict) || publish.Permanent(err) {
 			c.w.trace.Note(c.name, "is refused %s: %v", rec.id, err)
 			break

@@ -98,12 +98,12 @@ func (w *World) observe() {
 				w.fail("I5", "the value of %s at %d is no JSON: %v", x, e.Seq, err)
 				return
 			}
+			v.dropped = store.Value(e.Header, "KV-Operation") != ""
 			for _, i := range invariants {
 				if i.value != nil {
 					w.holds1(i, x, i.value(w, x, &v))
 				}
 			}
-			v.dropped = store.Value(e.Header, "KV-Operation") != ""
 			x.dropped = x.dropped || v.dropped
 			x.values, x.highest = append(x.values, v), max(x.highest, v.Version)
 		})

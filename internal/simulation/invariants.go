@@ -34,6 +34,7 @@ var invariants = []invariant{
 	{id: "I2", says: "a command that was accepted has the outcome that its sender was told", rest: outcomes},
 	{id: "I3", says: "events come once, in the order of the versions, and of versions that exist", event: inOrder},
 	{id: "I3b", says: "every version has its events", rest: complete},
+	{id: "I3c", says: "a version has all of its events", rest: whole},
 	{id: "I4", says: "answers under a key are equal", rest: equalAnswers, lossy: true},
 	{id: "I5", says: "versions rise", value: rises},
 	{id: "I5b", says: "transitions are along edges of the table", event: lawful},
@@ -250,6 +251,19 @@ func complete(w *World) string {
 		for version := x.base(); version <= v.Version; version++ {
 			if !has[version] {
 				return fmt.Sprintf("%s is at version %d, and no event is of version %d", x, v.Version, version)
+			}
+		}
+	}
+	return ""
+}
+
+// whole looks at transitions that have two events.
+func whole(w *World) string {
+	for _, x := range w.history.order {
+		for _, ev := range x.events {
+			counts := func(o event) bool { return o.Version == ev.Version && o.typ == "thing.counted" }
+			if ev.typ == "thing.added" && ev.numbered && !x.purged && !slices.ContainsFunc(x.events, counts) {
+				return fmt.Sprintf("event %s of %s stands alone", ev.id, x)
 			}
 		}
 	}

@@ -4,9 +4,13 @@ package simulation
 // They find at once what the checks at rest would find only if nothing had healed it meanwhile.
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"time"
 
+	"github.com/bcc94042/instar/internal/simulation/model/store"
+	"github.com/bcc94042/instar/internal/simulation/orders"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -42,13 +46,10 @@ func waiting(w *World) string {
 	commands := w.server.Log(streams.CommandStream)
 	for _, x := range w.history.order {
 		v := x.last()
-		if v == nil || len(v.Timers)+len(v.Effects) == 0 {
+		if v == nil {
 			continue
 		}
-		wrong := x.lacksSchedule(w)
-		if wrong == "" {
-			wrong = x.lacksTask(w)
-		}
+		wrong := cmp.Or(x.lacksSchedule(w), x.lacksTask(w))
 		if wrong != "" && commands.LastUnder(streams.Names{}.StoredOf(x.m.Name, x.key)) == nil {
 			return wrong + ", and no command to it is under way"
 		}
@@ -75,13 +76,16 @@ func every(lacks func(*entity, *World) string) func(*World) string {
 func (x *entity) lacksSchedule(w *World) string {
 	log := w.server.Log(streams.CommandStream)
 	v := x.last()
+	if _, armed := v.Timers["deadline"]; x.m == orders.Things && v.State == "working" && !armed { // which is always left after a time
+		return fmt.Sprintf("%s is %s, and has no deadline", x, v.State)
+	}
 	for name, t := range v.Timers {
 		var fired machines.Elapsed
 		e := log.LastUnder(streams.Names{}.Timer(x.m.Name, x.key, name))
 		if e != nil {
 			_ = json.Unmarshal(e.Data, &fired)
 		}
-		if e == nil || fired.Armed != t.Armed {
+		if e == nil || fired.Armed != t.Armed || store.Value(e.Header, "Nats-Schedule") != "@at "+t.At.UTC().Format(time.RFC3339Nano) {
 			return fmt.Sprintf("timer %s of %s, armed at version %d for %s, has no schedule", name, x, t.Armed, t.At)
 		}
 	}

@@ -80,7 +80,7 @@ func run(seed, from uint64, seeds int, within time.Duration, jobs int, gate, aim
 	}
 	var exit *exec.ExitError
 	if err := errors.Join(failed...); errors.As(err, &exit) {
-		return errors.New("a seed has failed: make simulate SEED=… shows it step by step")
+		return errors.New("a seed has failed: make simulate SEED=… shows it step by step (with AIM=, if this run had one)")
 	} else if err != nil {
 		return err
 	}
