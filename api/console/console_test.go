@@ -50,8 +50,9 @@ func open(t *testing.T, readOnly bool, tokens ...auth.Token) *door {
 	for _, rt := range append(console.New(s, console.Options{Version: "v1 <b>", ReadOnly: readOnly}).Routes(r),
 		&rest.Route{Role: auth.Read, Serve: actor, Op: huma.Operation{Method: http.MethodGet, Path: "/v1/look"}},
 		&rest.Route{Role: auth.Read, Op: huma.Operation{Method: http.MethodGet, Path: "/v1/until"}, Serve: func(q *rest.Request) error {
-			until, _ := q.Context().Deadline()
-			return q.JSON(http.StatusOK, until.Unix())
+			_, bounded := q.Context().Deadline()
+			<-q.Context().Done()
+			return q.JSON(http.StatusOK, bounded)
 		}},
 		&rest.Route{Role: auth.Operate, Serve: actor, Op: huma.Operation{Method: http.MethodPost, Path: "/v1/change"}},
 	) {
@@ -177,11 +178,6 @@ func TestSessions(t *testing.T) {
 	require.Equal(t, 200, res.StatusCode, body)
 	require.Equal(t, "\"boss\"\n", body)
 
-	_, body = d.ask(http.MethodGet, "/v1/until", "", with)
-	require.Regexp(t, `^[1-9][0-9]+\n$`, body, "what it watches ends with the session")
-	_, body = d.ask(http.MethodGet, "/v1/until", "", "Authorization: Bearer admin-token")
-	require.Regexp(t, `^-[0-9]+\n$`, body, "a token has no end")
-
 	require.False(t, cookie.Secure)
 	res, _ = d.ask(http.MethodPost, "/v1/session", `{"token":"admin-token"}`, "Origin: https"+strings.TrimPrefix(d.web.URL, "http"))
 	require.Equal(t, 200, res.StatusCode)
@@ -229,6 +225,25 @@ func TestSessionsEnd(t *testing.T) {
 		r.AddCookie(&http.Cookie{Name: auth.SessionCookie, Value: value})
 		_, ok := keys.Session(r)
 		require.Equal(t, good, ok)
+	}
+}
+
+// What a session asks for ends with it, but not by a deadline: reads of storage have one of their own, which they leave out where there is another one.
+func TestWhatIsAskedEndsWithTheSession(t *testing.T) {
+	d := setup(t, false, tokens...)
+	keys, err := auth.NewKeyring(tokens, false) // its sessions are those of the server
+	require.NoError(t, err)
+	for within := 2 * time.Second; ; within *= 2 {
+		until := time.Now().Add(within)
+		_, value := keys.Seal("read-token", until)
+		res, bounded := d.ask(http.MethodGet, "/v1/until", "", "Cookie: "+auth.SessionCookie+"="+value)
+		if res.StatusCode == 401 && within < time.Minute { // on a slow machine it was over before it was asked
+			continue
+		}
+		require.Equal(t, 200, res.StatusCode)
+		require.Equal(t, "false\n", bounded)
+		require.GreaterOrEqual(t, time.Now().Unix(), until.Unix())
+		return
 	}
 }
 

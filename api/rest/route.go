@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -138,9 +139,10 @@ func (q *Request) run() error {
 			return problem.New(problem.CodeForbidden, "the console of this server is read-only (ui.readonly): use the command line, or the API with a token")
 		}
 		q.Who = who
-		if who.Session() { // also what it watches ends with it
-			ctx, cancel := context.WithDeadline(q.R.Context(), who.Until)
+		if who.Session() { // also what it watches ends with it; not by a deadline, for which reads of storage would leave out their own
+			ctx, cancel := context.WithCancel(q.R.Context())
 			defer cancel()
+			defer time.AfterFunc(time.Until(who.Until), cancel).Stop()
 			q.R = q.R.WithContext(ctx)
 		}
 		if p := q.server.CheckRate(q.Client()); p != nil {
