@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -42,9 +45,10 @@ type Manifest struct {
 
 // Table is one of the database.
 type Table struct {
-	Name string `json:"name"`
-	File string `json:"file"`
-	Rows int64  `json:"rows"`
+	Name  string `json:"name"`
+	File  string `json:"file"`
+	Rows  int64  `json:"rows"`
+	Bytes int64  `json:"bytes"` // of the file
 }
 
 // Object is one of the bucket.
@@ -55,41 +59,106 @@ type Object struct {
 	Digest string `json:"digest"`
 }
 
-const manifestName = "manifest.json"
+const (
+	manifestName = "manifest.json"
+	partPrefix   = ".part-"       // of what is being written, which no name of an export begins with
+	partAge      = 24 * time.Hour // longer than any Save takes
+)
 
-// Save returns when the export is on the disk.
+// Save returns when the export is on the disk. It may run more than once at a time for one export: each writes its own, the first that is whole stays, and the others are as good as done.
 func (f *Files) Save(ctx context.Context, t Tenant) error {
-	if t.Name == "" || filepath.Base(t.Name) != t.Name {
+	if t.Name == "" || t.Name[0] == '.' || filepath.Base(t.Name) != t.Name {
 		return providers.Errorf(providers.Invalid, "%q is no name of an export", t.Name)
 	}
-	final := filepath.Join(f.Dir, t.Name)
-	part := final + ".part"
-	if _, err := os.Stat(filepath.Join(final, manifestName)); err == nil {
-		return nil
-	}
-	err := ownfile.RemoveAll(part) // of a server that was killed
-	if err == nil {
-		err = os.MkdirAll(part, 0o700)
-	}
-	if err == nil {
-		err = f.write(ctx, part, &t)
-	}
-	if err == nil {
-		err = os.Rename(part, final)
-	}
-	if err == nil {
-		err = synced(f.Dir)
-	}
+	err := f.save(ctx, &t)
 	var known *providers.Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &known), ctx.Err() != nil:
-	default:
-		err = providers.Errorf(providers.Unavailable, "cannot export %s to %s: %v", t.Tenant, f.Dir, err)
+	if err == nil || errors.As(err, &known) || ctx.Err() != nil {
+		return err
 	}
-	_ = ownfile.RemoveAll(part) // of no use, and in the way where the disk is full; the next try removes it again
+	return providers.Errorf(providers.Unavailable, "cannot export %s to %s: %v", t.Tenant, f.Dir, err)
+}
+
+func (f *Files) save(ctx context.Context, t *Tenant) error {
+	final := filepath.Join(f.Dir, t.Name)
+	switch _, err := os.Lstat(final); {
+	case err == nil:
+		return f.whole(final)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if err := f.room(); err != nil {
+		return err
+	}
+	part, err := os.MkdirTemp(f.Dir, partPrefix+t.Name+"-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ownfile.RemoveAll(part) }() // where it is still: of no use, and in the way where the disk is full
+	if err := f.write(ctx, part, t); err != nil {
+		return err
+	}
+	err = os.Rename(part, final)
+	if errors.Is(err, fs.ErrExist) { // of another Save
+		return f.whole(final)
+	}
+	return errors.Join(err, synced(f.Dir))
+}
+
+// room makes the directory of the exports, and removes what servers that were killed have left there. What another Save still writes is not touched.
+func (f *Files) room() error {
+	list, err := os.ReadDir(f.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(os.MkdirAll(f.Dir, 0o700), synced(filepath.Dir(f.Dir)))
+	}
+	for _, e := range list {
+		if at, err := e.Info(); err == nil && strings.HasPrefix(e.Name(), partPrefix) && time.Since(at.ModTime()) > partAge {
+			_ = ownfile.RemoveAll(filepath.Join(f.Dir, e.Name())) // the next Save tries again
+		}
+	}
 	return err
+}
+
+// whole fails unless an export is there with all that its manifest names. Then it is on the disk.
+func (f *Files) whole(dir string) error {
+	var m Manifest
+	text, err := os.ReadFile(filepath.Join(dir, manifestName)) // #nosec G304 -- below the directory of the exports
+	if err == nil {
+		err = json.Unmarshal(text, &m)
+	}
+	if err == nil {
+		err = m.check(dir)
+	}
+	if err != nil {
+		return providers.Errorf(providers.Invalid, "%s is there, and is no whole export: %v; move it away, and try again", dir, err)
+	}
+	return errors.Join(synced(dir), synced(f.Dir))
+}
+
+// check compares the files of an export with its manifest, and has their names on the disk.
+func (m *Manifest) check(dir string) error {
+	sizes := map[string]int64{}
+	for _, t := range m.Tables {
+		sizes[t.File] = t.Bytes
+	}
+	for _, o := range m.Objects {
+		sizes[o.File] = int64(o.Bytes) // #nosec G115 -- of a file
+	}
+	dirs := map[string]bool{}
+	for file, size := range sizes {
+		at, err := os.Lstat(filepath.Join(dir, file))
+		switch {
+		case err != nil:
+			return err
+		case at.Size() != size:
+			return fmt.Errorf("%s has %d bytes, and not the %d of the manifest", file, at.Size(), size)
+		}
+		dirs[filepath.Dir(file)] = true
+	}
+	var errs []error
+	for d := range dirs {
+		errs = append(errs, synced(filepath.Join(dir, d)))
+	}
+	return errors.Join(errs...)
 }
 
 func (f *Files) write(ctx context.Context, dir string, t *Tenant) error {
@@ -104,11 +173,14 @@ func (f *Files) write(ctx context.Context, dir string, t *Tenant) error {
 			return err
 		}
 	}
+	if err := m.check(dir); err != nil {
+		return err
+	}
 	text, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return err
 	}
-	return ownfile.Replace(filepath.Join(dir, manifestName), append(text, '\n'))
+	return ownfile.Replace(filepath.Join(dir, manifestName), append(text, '\n')) // which has the names of dir on the disk as well
 }
 
 // create writes a file, and returns when it is on the disk.

@@ -3,11 +3,13 @@
 package export_test
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -55,8 +57,15 @@ func TestEverythingOfATenantIsSaved(t *testing.T) {
 	require.Empty(t, left)
 
 	of.Bucket = "tenant-acme"
-	require.NoError(t, os.MkdirAll(filepath.Join(f.Dir, of.Name+".part", "bucket", "old"), 0o700), "of a server that was killed")
+	killed, others := filepath.Join(f.Dir, ".part-"+of.Name+"-1"), filepath.Join(f.Dir, ".part-"+of.Name+"-2")
+	for dir, age := range map[string]time.Duration{killed: 25 * time.Hour, others: time.Hour} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "bucket", "old"), 0o700))
+		at := time.Now().Add(-age)
+		require.NoError(t, os.Chtimes(dir, at, at))
+	}
 	require.NoError(t, f.Save(t.Context(), of))
+	require.NoDirExists(t, killed, "of a server that was killed")
+	require.DirExists(t, others, "of a Save that still runs")
 	dir = filepath.Join(f.Dir, of.Name)
 	read := func(path string) string {
 		text, err := os.ReadFile(filepath.Join(dir, path))
@@ -66,10 +75,10 @@ func TestEverythingOfATenantIsSaved(t *testing.T) {
 	var m export.Manifest
 	require.NoError(t, json.Unmarshal([]byte(read("manifest.json")), &m))
 	require.Equal(t, []export.Table{
-		{Name: "Mine.a/b", File: "database/Mine.a%2Fb.csv", Rows: 2},
-		{Name: "public.base", File: "database/public.base.csv", Rows: 1},
-		{Name: "public.heir", File: "database/public.heir.csv", Rows: 1},
-		{Name: "public.parts", File: "database/public.parts.csv", Rows: 2},
+		{Name: "Mine.a/b", File: "database/Mine.a%2Fb.csv", Rows: 2, Bytes: 23},
+		{Name: "public.base", File: "database/public.base.csv", Rows: 1, Bytes: 5},
+		{Name: "public.heir", File: "database/public.heir.csv", Rows: 1, Bytes: 5},
+		{Name: "public.parts", File: "database/public.parts.csv", Rows: 2, Bytes: 14},
 	}, m.Tables)
 	require.Equal(t, map[string]int64{"Mine.a/b_id_seq": 2}, m.Sequences)
 	require.Equal(t, "id,text\n1,\"x,\"\"y\"\"\"\n2,\n", read(m.Tables[0].File))
@@ -82,12 +91,87 @@ func TestEverythingOfATenantIsSaved(t *testing.T) {
 	databasetest.Exec(t, at, `insert into base values (3)`)
 	require.NoError(t, f.Save(t.Context(), of), "it is there")
 	require.Equal(t, "id\n1\n", read("database/public.base.csv"))
+	require.NoError(t, os.Truncate(filepath.Join(dir, "bucket", "plain.txt"), 1))
+	err = f.Save(t.Context(), of)
+	require.Equal(t, providers.Invalid, providers.CodeOf(err), "it is there, and is not whole")
+	require.ErrorContains(t, err, "bucket/plain.txt has 1 bytes")
 	of.Name = "../x"
 	require.Error(t, f.Save(t.Context(), of))
 	of.Name = "next"
 	f.Dir = filepath.Join(dir, "manifest.json") // a file
 	err = f.Save(t.Context(), of)
 	require.Equal(t, providers.Unavailable, providers.CodeOf(err))
+}
+
+// held has the first Save at a gate when it has an object, and the second one when it begins with one.
+type held struct {
+	jetstream.JetStream
+	at            int
+	first, second chan struct{} // are received from when a Save is there, and let it go on
+}
+
+type heldStore struct {
+	jetstream.ObjectStore
+	gets int
+	at   int
+	gate chan struct{}
+}
+
+func (h *held) ObjectStore(ctx context.Context, bucket string) (jetstream.ObjectStore, error) {
+	store, err := h.JetStream.ObjectStore(ctx, bucket)
+	h.at++
+	if h.at == 1 {
+		return &heldStore{ObjectStore: store, at: 2, gate: h.first}, err
+	}
+	return &heldStore{ObjectStore: store, at: 1, gate: h.second}, err
+}
+
+func (s *heldStore) Get(ctx context.Context, name string, o ...jetstream.GetObjectOpt) (jetstream.ObjectResult, error) {
+	if s.gets++; s.gets == s.at {
+		s.gate <- struct{}{}
+		<-s.gate
+	}
+	return s.ObjectStore.Get(ctx, name, o...)
+}
+
+// A task that comes again while its first try still runs neither takes what that has written nor lets it pass for whole.
+func TestTwoSavesOfOneExport(t *testing.T) {
+	t.Parallel()
+	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	bucket, err := e.JS.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "tenant-acme"})
+	require.NoError(t, err)
+	for _, name := range []string{"one", "two", "three"} {
+		_, err := bucket.PutString(t.Context(), name, name)
+		require.NoError(t, err)
+	}
+	h := &held{JetStream: e.JS, first: make(chan struct{}), second: make(chan struct{})}
+	f, of := &export.Files{Dir: filepath.Join(t.TempDir(), "exports"), JS: h}, export.Tenant{Name: "default.acme.own-1", Tenant: "acme", Bucket: "tenant-acme"}
+	save := func() chan error {
+		ended := make(chan error, 1)
+		go func() { ended <- f.Save(t.Context(), of) }()
+		return ended
+	}
+	whole := func() {
+		t.Helper()
+		for _, name := range []string{"one", "two", "three"} {
+			text, err := os.ReadFile(filepath.Join(f.Dir, of.Name, "bucket", name))
+			require.NoError(t, err)
+			require.Equal(t, name, string(text))
+		}
+	}
+	first := save()
+	<-h.first
+	second := save()
+	<-h.second
+	h.first <- struct{}{}
+	require.NoError(t, <-first)
+	whole()
+	h.second <- struct{}{}
+	require.NoError(t, <-second)
+	whole()
+	left, err := os.ReadDir(f.Dir)
+	require.NoError(t, err)
+	require.Len(t, left, 1)
 }
 
 // A disk that is full ends an export, and what was written of it makes room again.

@@ -51,7 +51,11 @@ func tables(ctx context.Context, dir string, at pg.Address, m *Manifest) error {
 			t := Table{Name: r.Schema + "." + r.Name, File: filepath.Join("database", fileName(r.Schema+"."+r.Name)+".csv")}
 			err := create(filepath.Join(dir, t.File), func(f *os.File) error {
 				tag, err := tx.Conn().PgConn().CopyTo(ctx, f, `copy (select * from `+only+pg.Ident(r.Schema)+`.`+pg.Ident(r.Name)+`) to stdout (format csv, header)`)
+				if err != nil {
+					return err
+				}
 				t.Rows = tag.RowsAffected()
+				t.Bytes, err = f.Seek(0, io.SeekCurrent)
 				return err
 			})
 			if err != nil {
