@@ -69,6 +69,9 @@ func (k *Keyring) Identify(r *http.Request) (Identity, *problem.Problem) {
 		if k.open {
 			return Anonymous, nil
 		}
+		if _, err := Cookie(r, SessionCookie, false); errors.Is(err, errTwice) {
+			return Identity{}, unauthorized(err.Error())
+		}
 		return Identity{}, unauthorized("this needs a bearer token")
 	}
 	scheme, token, _ := strings.Cut(header[0], " ")

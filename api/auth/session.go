@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-// SessionCookie is the name of the cookie of a session.
+// SessionCookie is the name of the cookie of a session; see [SetCookie].
 const SessionCookie = "instar_session"
 
 // SessionFor is how long a session lasts.
@@ -123,14 +123,14 @@ func (k *Keyring) SealPerson(p Person, until time.Time) string {
 
 // Session is who has the session of a request; false has none that holds.
 func (k *Keyring) Session(r *http.Request) (id Identity, ok bool) {
-	cookie, err := r.Cookie(SessionCookie)
+	value, err := Cookie(r, SessionCookie, false)
 	if err != nil {
 		return Identity{}, false
 	}
-	if value, person := strings.CutPrefix(cookie.Value, ofPerson); person {
+	if value, person := strings.CutPrefix(value, ofPerson); person {
 		return k.person(value)
 	}
-	token, until, ok := k.box.Open(SessionCookie, cookie.Value)
+	token, until, ok := k.box.Open(SessionCookie, value)
 	if !ok {
 		return Identity{}, false
 	}
@@ -150,12 +150,4 @@ func (k *Keyring) person(value string) (id Identity, ok bool) {
 		return Identity{}, false
 	}
 	return Identity{Name: p.Name, role: p.Role, Namespace: p.Namespace, Until: until}, true
-}
-
-// SetCookie gives a browser a cookie that no script can read, for so many seconds; a negative number takes it back. It is secure where the server has TLS, or is said to.
-func SetCookie(w http.ResponseWriter, r *http.Request, c *http.Cookie) {
-	w.Header().Set("Cache-Control", "no-store")
-	c.HttpOnly = true
-	c.Secure = c.Secure || r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://") // TLS may end at a proxy
-	http.SetCookie(w, c)
 }

@@ -203,6 +203,9 @@ func TestSessions(t *testing.T) {
 		res, _ = d.ask(http.MethodGet, "/v1/look", "", "Cookie: "+cookie.Name+"="+value)
 		require.Equal(t, 401, res.StatusCode, value)
 	}
+	res, body = d.ask(http.MethodGet, "/v1/look", "", with+"; "+cookie.Name+"="+cookie.Value)
+	require.Equal(t, 401, res.StatusCode)
+	require.Contains(t, body, "more than once", "another host of the domain may have set one of them")
 	res, _ = d.ask(http.MethodPost, "/v1/session", `{"token":"wrong"}`)
 	require.Equal(t, 401, res.StatusCode)
 	require.Empty(t, res.Cookies())

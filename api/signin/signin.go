@@ -131,10 +131,10 @@ func (s *Service) end(q *rest.Request) error {
 	}
 	s.keep(q, "", -1) // a second time with the same state is none of this browser's
 	query := q.R.URL.Query()
-	p, ok := s.pending(q.R)
+	p, err := s.pending(q.R)
 	switch {
-	case !ok:
-		return s.failed(q, "", expired, errors.New("the browser has no sign-in that is not over"))
+	case err != nil:
+		return s.failed(q, "", expired, err)
 	case subtle.ConstantTimeCompare([]byte(query.Get("state")), []byte(p.State)) != 1:
 		return s.failed(q, p.To, expired, errors.New("the state is that of another sign-in"))
 	case query.Has("iss") && query.Get("iss") != s.o.Issuer: // RFC 9207
@@ -168,13 +168,16 @@ func (s *Service) counted(q *rest.Request) *problem.Problem {
 	return s.rest.CheckRate(q.Client())
 }
 
-func (s *Service) pending(r *http.Request) (p pending, ok bool) {
-	cookie, err := r.Cookie(Cookie)
+func (s *Service) pending(r *http.Request) (p pending, err error) {
+	value, err := auth.Cookie(r, Cookie, s.secure())
 	if err != nil {
-		return p, false
+		return p, err
 	}
-	plain, _, ok := s.box.Open(Cookie, cookie.Value)
-	return p, ok && json.Unmarshal(plain, &p) == nil
+	plain, _, ok := s.box.Open(Cookie, value)
+	if !ok || json.Unmarshal(plain, &p) != nil {
+		return p, errors.New("the browser has no sign-in that is not over")
+	}
+	return p, nil
 }
 
 // keep gives the browser the cookie of a sign-in. It is lax, since it has to come along when the provider, another site, sends the browser back.

@@ -2,6 +2,7 @@ package signin_test
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -45,6 +46,7 @@ type bench struct {
 	web *httptest.Server
 	log *lockedBuffer
 	jar map[string]*http.Cookie // of the server
+	url string                  // of the server, as browsers have it, where it is another
 }
 
 // lockedBuffer is what a log is written to.
@@ -84,7 +86,7 @@ func (b *bench) serve(rules []signin.Rule) {
 		Tracer: noop.NewTracerProvider().Tracer(""), Log: slog.New(slog.NewTextHandler(b.log, nil)), TurnWithin: time.Minute,
 	})
 	require.NoError(b.t, err)
-	at := "http://" + b.web.Listener.Addr().String()
+	at := cmp.Or(b.url, "http://"+b.web.Listener.Addr().String())
 	people, err := signin.New(s, signin.Options{Issuer: b.idp.web.URL, ClientID: clientID, SecretFile: file, URL: at, Scopes: []string{"openid"}, Rules: rules})
 	require.NoError(b.t, err)
 	r := s.NewRouter()
@@ -288,6 +290,26 @@ func TestACodeIsGoodOnceAndForItsBrowser(t *testing.T) {
 	b.jar[auth.SessionCookie] = &http.Cookie{Name: auth.SessionCookie, Value: "p." + state.Value, Path: "/"}
 	res, _ := b.ask(http.MethodGet, "/v1/look")
 	require.Equal(t, 401, res.StatusCode, "what is sealed for a sign-in is no session")
+}
+
+// Another host of the same domain can set a cookie of its own sign-in beside this one, or in its place.
+func TestASignInOfAnotherHost(t *testing.T) {
+	b := setup(t)
+	b.idp.claims = map[string]any{"groups": "admins"}
+	at := b.begin("/ui/")
+	res, _ := b.ask(http.MethodGet, at, "Cookie: "+signin.Cookie+"=another")
+	require.Equal(t, b.web.URL+"/ui/?signin=expired", res.Header.Get("Location"))
+	require.Contains(t, b.log.text(), "more than once")
+
+	b.url = "https://instar.example"
+	b.serve(rules)
+	res, _ = b.ask(http.MethodGet, signin.Path)
+	c := res.Cookies()[0]
+	require.Equal(t, []any{"__Host-" + signin.Cookie, "/", true}, []any{c.Name, c.Path, c.Secure})
+	clear(b.jar)
+	res, _ = b.ask(http.MethodGet, signin.Callback, "Cookie: "+signin.Cookie+"="+c.Value)
+	require.Equal(t, b.url+"/ui/?signin=expired", res.Header.Get("Location"))
+	require.Contains(t, b.log.text(), "named cookie not present")
 }
 
 func TestABrowserStaysHere(t *testing.T) {
