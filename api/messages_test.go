@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/api/admin"
@@ -63,5 +65,45 @@ func TestMessagesOfAStream(t *testing.T) {
 	for _, token := range []string{"operate-token", "tenant-token"} {
 		b.token = token
 		b.get("/v1/streams/events/messages").problem(t, 403, "forbidden")
+	}
+}
+
+// A stream of work that is done has holes: the newest messages are those that are left, however far back.
+func TestNewestOfAWorkQueue(t *testing.T) {
+	b := setup(t)
+	names := streams.Names{}
+	cons, err := b.js.CreateConsumer(t.Context(), streams.EffectStream, jetstream.ConsumerConfig{Durable: "toy", AckPolicy: jetstream.AckExplicitPolicy})
+	require.NoError(t, err)
+	const all = 400
+	for range all {
+		_, err := b.js.Publish(t.Context(), names.Effect("gadget", "paint", "default.a"), []byte("{}"))
+		require.NoError(t, err)
+	}
+	batch, err := cons.Fetch(all, jetstream.FetchMaxWait(time.Minute))
+	require.NoError(t, err)
+	var left []uint64
+	done := func(seq uint64) bool { return seq > 330 || seq%7 != 0 && seq != 1 }
+	for m := range batch.Messages() {
+		meta, err := m.Metadata()
+		require.NoError(t, err)
+		if seq := meta.Sequence.Stream; !done(seq) {
+			left = append(left, seq)
+			continue
+		}
+		require.NoError(t, m.DoubleAck(t.Context()))
+	}
+	require.NoError(t, batch.Error())
+	require.Len(t, left, 48)
+	for _, limit := range []int{1, 20, 47, 48, 50} {
+		a := b.get(fmt.Sprintf("/v1/streams/effects/messages?limit=%d", limit))
+		require.Equal(t, 200, a.StatusCode, string(a.body))
+		var page admin.MessageList
+		require.NoError(t, json.Unmarshal(a.body, &page))
+		var got []uint64
+		for _, m := range page.Items {
+			got = append(got, m.Seq)
+		}
+		require.Equal(t, left[max(0, len(left)-limit):], got, "limit %d", limit)
+		require.Empty(t, page.NextCursor)
 	}
 }

@@ -1,5 +1,7 @@
 package admin
 
+// GET /v1/streams/{stream}/messages: messages reads the query and answers with a page of what a stream has (stored), which is either what comes after a sequence, or the newest.
+
 import (
 	"encoding/json"
 	"errors"
@@ -94,34 +96,93 @@ func (s *Service) messages(q *rest.Request) error {
 	if n := q.Number("limit"); n > 0 {
 		limit = int(n)
 	}
-	next := max(1, q.Number("after")+1)
-	if !q.Query.Has("after") && subject == "" && state.LastSeq > uint64(limit) {
-		next = state.LastSeq - uint64(limit) + 1
-	}
-	options := []jetstream.GetMsgOpt{jetstream.WithGetMsgSubject(">")} // the next one from there
+	from := stored{q: q, of: of, subject: ">", last: state.LastSeq}
 	if subject != "" {
-		options[0] = jetstream.WithGetMsgSubject(subject)
+		from.subject = subject
 	}
-	for next = max(next, state.FirstSeq); next <= state.LastSeq; {
-		if len(out.Items) == limit {
-			out.NextCursor = strconv.FormatUint(next-1, 10)
-			break
-		}
-		var m *jetstream.RawStreamMsg
-		err := q.InTurn(func() (err error) {
-			m, err = of.GetMsg(q.Context(), next, options...)
-			return err
-		})
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		out.Items = append(out.Items, messageOf(m))
-		next = m.Sequence + 1
+	var err error
+	if !q.Query.Has("after") && subject == "" {
+		out.Items, err = from.newest(limit)
+	} else {
+		out.Items, out.NextCursor, err = from.after(max(q.Number("after")+1, state.FirstSeq), limit)
+	}
+	if err != nil {
+		return err
 	}
 	return q.JSON(http.StatusOK, out)
+}
+
+// stored are the messages of a stream that a request asks for, up to the last one that there was when it came.
+type stored struct {
+	q       *rest.Request
+	of      jetstream.Stream
+	subject string
+	last    uint64
+}
+
+// at is the first one from a sequence up to another one; nil is none.
+func (s *stored) at(seq, last uint64) (m *jetstream.RawStreamMsg, err error) {
+	if seq > last {
+		return nil, nil
+	}
+	err = s.q.InTurn(func() (err error) {
+		m, err = s.of.GetMsg(s.q.Context(), max(1, seq), jetstream.WithGetMsgSubject(s.subject))
+		return err
+	})
+	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && m.Sequence > last {
+		return nil, nil
+	}
+	return m, err
+}
+
+// after is a page from a sequence on, and the cursor of the next one.
+func (s *stored) after(seq uint64, limit int) (page []Message, cursor string, err error) {
+	page = []Message{}
+	for seq <= s.last {
+		if len(page) == limit {
+			return page, strconv.FormatUint(seq-1, 10), nil
+		}
+		m, err := s.at(seq, s.last)
+		if m == nil || err != nil {
+			return page, "", err
+		}
+		page = append(page, messageOf(m))
+		seq = m.Sequence + 1
+	}
+	return page, "", nil
+}
+
+// newest are the last ones. A stream can be asked only for what comes next, and one of work that is done is mostly holes: so it is halved, the newer half first, and halves in which
+// nothing is left cost one question.
+func (s *stored) newest(limit int) ([]Message, error) {
+	first, err := s.at(1, s.last)
+	if first == nil || err != nil {
+		return []Message{}, err
+	}
+	return s.within(first, s.last, limit)
+}
+
+// within are the last ones of those from first up to a sequence, first among them.
+func (s *stored) within(first *jetstream.RawStreamMsg, last uint64, limit int) (page []Message, err error) {
+	for first.Sequence < last && len(page) < limit {
+		middle := first.Sequence + (last-first.Sequence+1)/2
+		m, err := s.at(middle, last)
+		if err != nil {
+			return nil, err
+		}
+		if m != nil {
+			newer, err := s.within(m, last, limit-len(page))
+			if err != nil {
+				return nil, err
+			}
+			page = append(newer, page...)
+		}
+		last = middle - 1
+	}
+	if len(page) < limit {
+		page = append([]Message{messageOf(first)}, page...)
+	}
+	return page, nil
 }
 
 func messageOf(m *jetstream.RawStreamMsg) Message {
