@@ -175,7 +175,7 @@ func take(k *session.Kind[Data], s *step, g *session.Stage, more map[string]any)
 }
 
 func retire(s *step) {
-	s.Data.Export = machines.Body[RetireBody](s).Export
+	s.Data.Export, s.Data.RetiringAt = machines.Body[RetireBody](s).Export, s.Now()
 	kind.Leave(s, EventRetiring, nil)
 }
 

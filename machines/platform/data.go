@@ -27,8 +27,9 @@ type Data struct {
 	PrimaryDomain string              `json:"primaryDomain,omitempty"`
 	Route         *Route              `json:"route,omitempty"`
 	Certificate   *Certificate        `json:"certificate,omitempty"`
-	Upgrade       *Upgrade            `json:"upgrade,omitempty"` // under way
-	Export        bool                `json:"export,omitempty"`  // before the tenant is closed
+	Upgrade       *Upgrade            `json:"upgrade,omitempty"`   // under way
+	Export        bool                `json:"export,omitempty"`    // before the tenant is closed
+	RetiringAt    time.Time           `json:"retiringAt,omitzero"` // when that began
 	session.Trail
 	session.End
 }

@@ -287,6 +287,7 @@ func TestAnUpgradedTenantIsClosedFromOutside(t *testing.T) {
 	l.step(machines.Input{Command: platform.CommandRetire, Body: json.RawMessage(`{"tenant":"acme"}`)})
 	var got platform.Task
 	require.NoError(t, json.Unmarshal(taskOf(t, l, session.EffectUndo), &got))
+	require.True(t, l.now.Equal(got.RetiringAt), "by which its export is named")
 	var names []string
 	for _, a := range got.Actions {
 		names = append(names, a.Name)

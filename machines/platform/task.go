@@ -1,6 +1,8 @@
 package platform
 
 import (
+	"time"
+
 	"github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/machines/session"
 )
@@ -20,6 +22,7 @@ type Task struct {
 	Route         *Route       `json:"route,omitempty"`
 	Certificate   *Certificate `json:"certificate,omitempty"`
 	Upgrade       *Upgrade     `json:"upgrade,omitempty"`
+	RetiringAt    time.Time    `json:"retiringAt,omitzero"` // when the tenant began to be closed: it names an export
 }
 
 func task(s *step) any {
@@ -27,7 +30,7 @@ func task(s *step) any {
 	t := Task{
 		Task: database.Task{Session: s.Entity().Key(), Attempt: d.Attempt, Request: d.Request.database(), Database: d.Database, Ledger: d.Ledger, Epoch: d.Epoch},
 		Step: d.Step, Platform: d.Request, Slug: d.Slug, Name: d.name(), PrimaryDomain: d.PrimaryDomain,
-		Instance: d.Instance, Storage: d.Storage, App: d.App, Route: d.Route, Certificate: d.Certificate, Upgrade: d.Upgrade,
+		Instance: d.Instance, Storage: d.Storage, App: d.App, Route: d.Route, Certificate: d.Certificate, Upgrade: d.Upgrade, RetiringAt: d.RetiringAt,
 	}
 	if d.Version != "" {
 		t.Release = &App{Name: d.appName(d.Release), Version: d.Version}

@@ -9,13 +9,10 @@ import (
 	"github.com/bcc94042/instar/server/tenants"
 )
 
-// exports saves what a tenant has in a directory of its own, which is named by the session and by when that began: one that is requested anew has another.
+// exports saves what a tenant has in a directory of its own, which is named by the session and by when the tenant began to be closed: each deprovision has another, also after a restore of the session.
 func exports(files *export.Files, databases *tenants.Databases) func(context.Context, *machines.Task, *machine.Task) error {
 	return func(ctx context.Context, t *machines.Task, b *machine.Task) error {
-		of := export.Tenant{Name: t.Key(), Tenant: b.Request.EnterpriseID, Session: t.Key()}
-		if len(b.Ledger) > 0 {
-			of.Name += b.Ledger[0].At.UTC().Format("-20060102T150405Z")
-		}
+		of := export.Tenant{Name: t.Key() + b.RetiringAt.UTC().Format("-20060102T150405Z"), Tenant: b.Request.EnterpriseID, Session: t.Key()}
 		if b.Storage != nil {
 			of.Bucket = b.Storage.Bucket
 		}

@@ -81,8 +81,8 @@ func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
 	_, err = bucket.PutString(t.Context(), "logo", "an image")
 	require.NoError(t, err)
 	w.send("acme", "own", "deprovision", `{"tenant":"acme","export":true}`)
-	w.ends("acme", "own", machine.Retired)
-	w.exported(rows)
+	d = w.ends("acme", "own", machine.Retired)
+	w.exported(rows, d.RetiringAt)
 	require.Eventually(t, func() bool { _, err := w.open(host); return err != nil }, waitFor, tick, "it is served no more")
 	_, err = pg.Connect(t.Context(), pg.Address{DSN: own.Cluster(t).DSN("postgres"), Database: "tenant_acme"})
 	require.Equal(t, pg.NoDatabase, pg.State(err))
@@ -130,15 +130,16 @@ func (w *world) approved(tenant, id string) {
 	w.send(tenant, id, "approve", `{}`)
 }
 
-// exported says that there is one export, of everything.
-func (w *world) exported(rows string) {
+// exported says that there is one export, of everything, by the name of when the tenant began to be closed.
+func (w *world) exported(rows string, at time.Time) {
 	w.T.Helper()
 	found, err := filepath.Glob(filepath.Join(w.Config.Platform.Export, "default.acme.own-*", "manifest.json"))
 	require.NoError(w.T, err)
 	require.Len(w.T, found, 1)
+	require.Equal(w.T, "default.acme.own-"+at.UTC().Format("20060102T150405Z"), filepath.Base(filepath.Dir(found[0])))
 	text, err := os.ReadFile(found[0])
 	require.NoError(w.T, err)
-	require.Contains(w.T, string(text), fmt.Sprintf("\"name\": \"public.settings\",\n      \"file\": \"database/public.settings.csv\",\n      \"rows\": %s\n", rows))
+	require.Contains(w.T, string(text), fmt.Sprintf("\"name\": \"public.settings\",\n      \"file\": \"database/public.settings.csv\",\n      \"rows\": %s,\n", rows))
 	logo, err := os.ReadFile(filepath.Join(filepath.Dir(found[0]), "bucket", "logo"))
 	require.NoError(w.T, err)
 	require.Equal(w.T, "an image", string(logo))
