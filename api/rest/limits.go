@@ -96,7 +96,12 @@ func (s *Server) CheckRate(client string) *problem.Problem {
 	if ok {
 		return nil
 	}
-	return problem.New(problem.CodeRateLimited, "this client asks more often than its rate (limits.rate, or its own) allows; nothing was done").With("Retry-After", retryAfter(wait))
+	return TooOften("this client asks more often than its rate (limits.rate, or its own) allows; nothing was done", wait)
+}
+
+// TooOften is the problem (429) of one who is to wait.
+func TooOften(detail string, wait time.Duration) *problem.Problem {
+	return problem.New(problem.CodeRateLimited, detail).With("Retry-After", retryAfter(wait))
 }
 
 // paces are the rates of clients that have one of their own.

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +29,9 @@ type idp struct {
 	claims map[string]any    // besides iss, aud, sub, exp, iat, nonce, or instead of them
 	refuse string            // an error instead of a code
 	codes  map[string]url.Values
+
+	slow, waiting chan struct{} // a code that is waiting is looked at when slow is closed
+	mu            sync.Mutex    // of codes
 }
 
 func newIDP(t *testing.T) *idp {
@@ -79,6 +83,12 @@ func (p *idp) authorize(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *idp) token(w http.ResponseWriter, r *http.Request) {
+	if p.slow != nil {
+		p.waiting <- struct{}{}
+		<-p.slow
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	id, secret, _ := r.BasicAuth()
 	q, known := p.codes[r.PostFormValue("code")]
 	delete(p.codes, r.PostFormValue("code"))

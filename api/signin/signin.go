@@ -22,6 +22,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/limits"
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
 )
@@ -64,7 +65,16 @@ type Service struct {
 	box      *auth.Box
 	o        Options
 	provider provider
+
+	pace      *limits.Rate // of an address, whatever limits.rate is: each sign-in has the secret of the client sent
+	exchanges *limits.Pool
 }
+
+// What sign-ins may ask of the provider: so often from one address, and so many codes at once.
+var (
+	pace      = limits.Pace{PerSecond: 5, Burst: 100}
+	exchanges = limits.Bound{All: 16}
+)
 
 // New reads the secret, and asks the provider nothing yet: a server starts without it.
 func New(server *rest.Server, o Options) (*Service, error) {
@@ -84,7 +94,7 @@ func New(server *rest.Server, o Options) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{rest: server, box: box, o: o}
+	s := &Service{rest: server, box: box, o: o, pace: limits.NewRate("sign-ins", pace, nil), exchanges: limits.NewPool("sign-ins", exchanges)}
 	s.provider.o, s.provider.secret = &s.o, secret
 	return s, nil
 }
@@ -144,6 +154,11 @@ func (s *Service) end(q *rest.Request) error {
 	case query.Get("code") == "":
 		return s.failed(q, p.To, invalid, errors.New("the answer has no code"))
 	}
+	leave, err := s.exchanges.Take(q.Client())
+	if err != nil {
+		return rest.TooMany(err, time.Second)
+	}
+	defer leave()
 	ctx, cancel := context.WithTimeout(q.Context(), patience)
 	defer cancel()
 	all, why, err := s.provider.exchange(ctx, query.Get("code"), p)
@@ -165,6 +180,9 @@ func (s *Service) end(q *rest.Request) error {
 // counted bounds how often an address begins or ends a sign-in.
 func (s *Service) counted(q *rest.Request) *problem.Problem {
 	q.Who = auth.Anonymous
+	if wait, ok := s.pace.Allow(q.Client()); !ok {
+		return rest.TooOften("this address signs in too often", wait)
+	}
 	return s.rest.CheckRate(q.Client())
 }
 
@@ -204,7 +222,7 @@ const (
 
 // failed logs why, and has the console say what to do.
 func (s *Service) failed(q *rest.Request, to, why string, err error) error {
-	s.rest.Log.Warn("a sign-in failed", "why", why, "error", err, "issuer", s.o.Issuer, "request", q.Id)
+	s.rest.Log.Warn("a sign-in failed", "why", why, "error", fmt.Sprintf("%.500s", err.Error()), "issuer", s.o.Issuer, "request", q.Id)
 	u, parsed := url.Parse(ownPage(to))
 	if parsed != nil {
 		return parsed

@@ -322,6 +322,53 @@ func TestABrowserStaysHere(t *testing.T) {
 	require.Equal(t, "/ui", b.signIn("/ui"))
 }
 
+// An address begins sign-ins at a pace of its own, also where limits.rate is none.
+func TestSignInsHaveAPace(t *testing.T) {
+	b := setup(t)
+	for began := time.Now(); ; {
+		res, _ := b.ask(http.MethodGet, signin.Path)
+		if res.StatusCode == http.StatusTooManyRequests {
+			require.NotEmpty(t, res.Header.Get("Retry-After"))
+			return
+		}
+		require.Equal(t, http.StatusSeeOther, res.StatusCode)
+		require.Less(t, time.Since(began), time.Minute)
+	}
+}
+
+// So many codes are exchanged at once; another one is refused, and can be sent again.
+func TestSoManyCodesAtOnce(t *testing.T) {
+	b := setup(t)
+	b.idp.claims = map[string]any{"groups": "admins"}
+	at := b.begin("/ui/")
+	b.idp.slow, b.idp.waiting = make(chan struct{}), make(chan struct{}, 64)
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() { b.get(at) })
+		<-b.idp.waiting
+	}
+	require.Equal(t, http.StatusServiceUnavailable, b.get(at))
+	close(b.idp.slow)
+	all.Wait()
+}
+
+// get asks with the cookies that there are, and keeps none.
+func (b *bench) get(at string) int {
+	req, err := http.NewRequestWithContext(b.t.Context(), http.MethodGet, at, nil)
+	if err != nil {
+		return 0
+	}
+	for _, c := range b.jar {
+		req.AddCookie(&http.Cookie{Name: c.Name, Value: c.Value})
+	}
+	res, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		return 0
+	}
+	defer res.Body.Close()
+	return res.StatusCode
+}
+
 func TestAProviderIsAway(t *testing.T) {
 	b := setup(t)
 	b.idp.claims = map[string]any{"groups": "admins"}
