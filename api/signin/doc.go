@@ -5,7 +5,7 @@
 //
 // What is guaranteed:
 //   - A code is taken only from the browser that asked for it (state, in a sealed cookie of ten minutes), once (PKCE S256, nonce), and an ID token only with a signature of the
-//     issuer, for this client, that has not expired; clocks may differ by a minute.
+//     issuer, for this client, that has not expired; clocks may differ by a minute (nbf may be four ahead).
 //   - A browser is sent on to pages of the console only, and to the provider's address; both are never those of a Host header.
 //   - No token is in an address, a cookie, a log or an answer; what the provider says of an error is in the log only.
 //   - Nobody has a role without a rule that says so. The first rule that holds counts. A mail address counts only where the provider says that it is verified.

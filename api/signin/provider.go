@@ -117,6 +117,9 @@ func (p *provider) exchange(ctx context.Context, code string, of pending) (all c
 	if err != nil {
 		var refused *oauth2.RetrieveError
 		if errors.As(err, &refused) { // its text has the whole answer
+			if refused.Response.StatusCode >= 500 {
+				return nil, unreachable, fmt.Errorf("the provider answers a code with status %d", refused.Response.StatusCode)
+			}
 			return nil, invalid, fmt.Errorf("the provider refuses the code with status %d, %.100q", refused.Response.StatusCode, refused.ErrorCode)
 		}
 		return nil, unreachable, err

@@ -32,6 +32,7 @@ type idp struct {
 
 	slow, waiting chan struct{} // a code that is waiting is looked at when slow is closed
 	mu            sync.Mutex    // of codes
+	broken        bool          // all codes are answered with 502
 }
 
 func newIDP(t *testing.T) *idp {
@@ -89,6 +90,10 @@ func (p *idp) token(w http.ResponseWriter, r *http.Request) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.broken {
+		answer(w, http.StatusBadGateway, map[string]any{})
+		return
+	}
 	id, secret, _ := r.BasicAuth()
 	q, known := p.codes[r.PostFormValue("code")]
 	delete(p.codes, r.PostFormValue("code"))

@@ -139,7 +139,6 @@ func (s *Service) end(q *rest.Request) error {
 	if p := s.counted(q); p != nil {
 		return p
 	}
-	s.keep(q, "", -1) // a second time with the same state is none of this browser's
 	query := q.R.URL.Query()
 	p, err := s.pending(q.R)
 	switch {
@@ -147,6 +146,14 @@ func (s *Service) end(q *rest.Request) error {
 		return s.failed(q, "", expired, err)
 	case subtle.ConstantTimeCompare([]byte(query.Get("state")), []byte(p.State)) != 1:
 		return s.failed(q, p.To, expired, errors.New("the state is that of another sign-in"))
+	}
+	leave, err := s.exchanges.Take(q.Client())
+	if err != nil {
+		return rest.TooMany(err, time.Second)
+	}
+	defer leave()
+	s.keep(q, "", -1) // a second time with the same state is none of this browser's
+	switch {
 	case query.Has("iss") && query.Get("iss") != s.o.Issuer: // RFC 9207
 		return s.failed(q, p.To, invalid, fmt.Errorf("the answer is of another issuer: %.200q", query.Get("iss")))
 	case query.Has("error"):
@@ -154,11 +161,6 @@ func (s *Service) end(q *rest.Request) error {
 	case query.Get("code") == "":
 		return s.failed(q, p.To, invalid, errors.New("the answer has no code"))
 	}
-	leave, err := s.exchanges.Take(q.Client())
-	if err != nil {
-		return rest.TooMany(err, time.Second)
-	}
-	defer leave()
 	ctx, cancel := context.WithTimeout(q.Context(), patience)
 	defer cancel()
 	all, why, err := s.provider.exchange(ctx, query.Get("code"), p)
