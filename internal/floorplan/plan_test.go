@@ -153,7 +153,7 @@ var plan = []room{
 
 	{path: "api/tasks", ours: []string{"api/auth", "api/commands", "api/entities", "api/problem", "api/rest", "api/sse", "kv/index", "machines", "machines/task", "streams", "streams/publish"}, outside: []string{"github.com/danielgtaylor/huma/v2", natsgo}}, // what clients ask of tasks besides their commands
 	{path: "api/console", ours: []string{"machines", "api/auth", "api/problem", "api/rest"}, outside: []string{"github.com/danielgtaylor/huma/v2"}, tests: []string{"api", "machines/...", "streams/...", "kv/...", "internal/..."}},                            // a page, and sessions: all else that it shows is the API of everybody
-	{path: "api/signin", ours: []string{"api/auth", "api/problem", "api/rest"}, outside: []string{"github.com/danielgtaylor/huma/v2", "github.com/coreos/go-oidc/v3", "golang.org/x/oauth2", "golang.org/x/sync"}},                                              // people whom a provider identifies
+	{path: "api/signin", ours: []string{"api/auth", "api/limits", "api/problem", "api/rest"}, outside: []string{"github.com/danielgtaylor/huma/v2", "github.com/coreos/go-oidc/v3", "golang.org/x/oauth2", "golang.org/x/sync"}},                                // people whom a provider identifies
 	{path: "api/audit", ours: []string{"api/auth", "api/problem", "api/rest", "streams", "streams/audit"}, outside: []string{"github.com/danielgtaylor/huma/v2", natsgo}},
 	{path: "api/...", ours: []string{"internal/jsonwrite", "internal/panics", "internal/strictjson", "api/...", "machines", "machines/registry", "machines/diagram", "streams", "streams/publish", "kv", "kv/index"}, outside: []string{
 		"github.com/danielgtaylor/huma/v2", natsgo, nuid, metrics, otel,
