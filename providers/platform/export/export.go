@@ -41,6 +41,7 @@ type Manifest struct {
 	Tables    []Table          `json:"tables"`
 	Sequences map[string]int64 `json:"sequences,omitempty"` // the last value of each that has one
 	Objects   []Object         `json:"objects"`
+	Links     []Link           `json:"links,omitempty"`
 }
 
 // Table is one of the database.
@@ -57,6 +58,13 @@ type Object struct {
 	File   string `json:"file"`
 	Bytes  uint64 `json:"bytes"`
 	Digest string `json:"digest"`
+}
+
+// Link is a name in the bucket for an object of this or another one, or for a bucket. Nothing of what it leads to is saved by it.
+type Link struct {
+	Name   string `json:"name"`
+	Bucket string `json:"bucket"`
+	Object string `json:"object,omitempty"`
 }
 
 const (

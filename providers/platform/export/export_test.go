@@ -48,6 +48,12 @@ func TestEverythingOfATenantIsSaved(t *testing.T) {
 		_, err := bucket.PutString(t.Context(), name, "content of "+name)
 		require.NoError(t, err)
 	}
+	stranger, err := e.JS.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "tenant-other"})
+	require.NoError(t, err)
+	secret, err := stranger.PutString(t.Context(), "secret", "of another tenant")
+	require.NoError(t, err)
+	_, err = bucket.AddLink(t.Context(), "link", secret)
+	require.NoError(t, err)
 	f, dir := &export.Files{Dir: t.TempDir(), JS: e.JS}, ""
 	of := export.Tenant{Name: "default.acme.own-1", Tenant: "acme", Session: "default.acme.own", Database: at, Bucket: "gone"}
 	err = f.Save(t.Context(), of)
@@ -83,6 +89,8 @@ func TestEverythingOfATenantIsSaved(t *testing.T) {
 	require.Equal(t, map[string]int64{"Mine.a/b_id_seq": 2}, m.Sequences)
 	require.Equal(t, "id,text\n1,\"x,\"\"y\"\"\"\n2,\n", read(m.Tables[0].File))
 	require.Len(t, m.Objects, len(objects))
+	require.Equal(t, []export.Link{{Name: "link", Bucket: "tenant-other", Object: "secret"}}, m.Links)
+	require.NoFileExists(t, filepath.Join(dir, "bucket", "link"))
 	for _, o := range m.Objects {
 		require.True(t, strings.HasPrefix(o.File, "bucket/"+objects[o.Name]), o.File)
 		require.Equal(t, "content of "+o.Name, read(o.File))

@@ -99,11 +99,18 @@ func (f *Files) objects(ctx context.Context, dir, bucket string, m *Manifest) er
 		return err
 	}
 	for _, info := range list {
+		if info.Opts != nil && info.Opts.Link != nil { // to what may be another tenant's
+			m.Links = append(m.Links, Link{Name: info.Name, Bucket: info.Opts.Link.Bucket, Object: info.Opts.Link.Name})
+			continue
+		}
 		o := Object{Name: info.Name, File: filepath.Join("bucket", fileName(info.Name)), Bytes: info.Size, Digest: info.Digest}
 		err := create(filepath.Join(dir, o.File), func(file *os.File) error {
 			from, err := store.Get(ctx, info.Name)
 			if err != nil {
 				return err
+			}
+			if got, err := from.Info(); err != nil || got.NUID != info.NUID { // it may be a link by now, which Get follows
+				return errors.Join(err, errors.New("it has changed meanwhile"), from.Close())
 			}
 			_, err = io.Copy(file, from)
 			return errors.Join(err, from.Close())
