@@ -124,10 +124,10 @@ func (s *cachedEntity) hasUnstoredAnswers() bool {
 }
 
 // replyWritten replies to the commands of those entities that a partly failed write has stored. They are redelivered with the others, but the second reply finds nobody. What is refused, repeated
-// or without effect waits for the disk first (commit), and is answered when it comes again.
+// or without effect waits for the disk first (commit), and may have been decided from what the failure shows to be old: it is answered when it comes again.
 func (p *partition) replyWritten(items []*item) {
 	for _, it := range items {
-		if it.cached != nil && !it.cached.dirty && !it.late() && !it.stored && !(it.bare() && p.e.Appender.Syncs()) {
+		if it.cached != nil && !it.cached.dirty && !it.late() && !it.stored && !it.bare() {
 			p.reply(it)
 		} else if it.end != nil {
 			it.end(publish.ErrUnanswered)

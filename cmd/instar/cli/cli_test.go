@@ -167,6 +167,7 @@ func TestExitCodes(t *testing.T) {
 		"dlq drop --reason x":                           command.ExitUsage,
 		"dlq edit 7":                                    command.ExitUsage,
 		"dlq edit 7 --body /nowhere.json":               command.ExitUsage,
+		"dlq edit 7 --body testdata/null.json":          command.ExitUsage,
 		"machine graph service -o png":                  command.ExitUsage,
 		"serve --durability never":                      command.ExitUsage,
 		"serve --http 0.0.0.0:80":                       command.ExitUsage,

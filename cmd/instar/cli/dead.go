@@ -1,12 +1,11 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
+	"github.com/bcc94042/instar/cmd/instar/internal/form"
 	"github.com/bcc94042/instar/cmd/instar/internal/output"
 )
 
@@ -141,20 +141,15 @@ func deadEdit(s *command.Session, cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	var body []byte
-	switch file {
-	case "":
+	if file == "" {
 		return command.Usagef("name a file with --body; - is standard input")
-	case "-":
-		body, err = io.ReadAll(s.In)
-	default:
-		body, err = os.ReadFile(file)
 	}
+	body, err := form.Text(file, s.In)
 	if err != nil {
 		return command.Usagef("cannot read the body: %v", err)
 	}
-	if !json.Valid(body) {
-		return command.Usagef("the body in %s is not JSON", file)
+	if text := bytes.TrimSpace(body); !json.Valid(text) || string(text) == "null" { // which the server takes for the body that it has
+		return command.Usagef("the body in %s is no JSON, or null; to send it as it is: instar dlq redrive %d", file, seq)
 	}
 	raw, err := json.Marshal(map[string]json.RawMessage{"body": body}) // as it is: a number in it may be one that Go cannot hold
 	if err != nil {
