@@ -195,7 +195,7 @@ func (k *Kind[D]) cancel(s *machines.Tx[D]) {
 // EndUndo is the end of an undo that is whole.
 func (k *Kind[D]) EndUndo(s *machines.Tx[D]) {
 	t := k.of(s.Data).trail()
-	t.Undone, t.ShutOut = machines.Body[Results](s).Actions, false
+	t.Undone = machines.Body[Results](s).Actions
 	k.Mark(s, Undone)
 	for _, event := range append(k.undoEnded(), k.event("cancelled")) {
 		k.Tell(s, event, map[string]any{"actions": t.Undone})
@@ -207,8 +207,7 @@ func (k *Kind[D]) EndUndo(s *machines.Tx[D]) {
 // Stuck is the end of an undo that is not whole.
 func (k *Kind[D]) Stuck(s *machines.Tx[D]) {
 	p := k.of(s.Data)
-	p.trail().Undone, p.course().Phase = machines.Body[Results](s).Actions, RollbackStuck
-	p.trail().ShutOut = p.trail().LettingIn // the provider ends no other undo so while the tenant is kept out
+	p.trail().Undone, p.trail().LettingIn, p.course().Phase = machines.Body[Results](s).Actions, false, RollbackStuck
 	for _, r := range p.trail().Undone {
 		if r.Done || r.Skipped {
 			p.trail().Intact = false
@@ -222,8 +221,7 @@ func (k *Kind[D]) Stuck(s *machines.Tx[D]) {
 func (k *Kind[D]) undoFailed(s *machines.Tx[D]) {
 	p := k.of(s.Data)
 	f := machines.Body[machines.Failure](s)
-	p.course().Phase, p.trail().Intact = RollbackStuck, false // it may have taken back some
-	p.trail().ShutOut = p.trail().ShutOut || f.Code == CodeShut
+	p.course().Phase, p.trail().LettingIn, p.trail().Intact = RollbackStuck, false, false // it may have taken back some
 	k.tell(s, "rollback.stuck", map[string]any{"error": f})
 }
 
@@ -270,7 +268,7 @@ func (k *Kind[D]) release(s *machines.Tx[D]) {
 	k.tell(s, "resolved", map[string]any{"failedFrom": t.FailedFrom, "outcome": RolledBack})
 }
 
-// letIn lets a tenant into its own database that an undo has shut out, before the session is ready.
+// letIn lets a tenant into its own database that an undo may have shut out, before the session is ready.
 func (k *Kind[D]) letIn(s *machines.Tx[D]) {
 	p := k.of(s.Data)
 	p.course().Phase, p.trail().Undone, p.trail().LettingIn = RollingBack, nil, true
@@ -279,7 +277,7 @@ func (k *Kind[D]) letIn(s *machines.Tx[D]) {
 
 func (k *Kind[D]) letInDone(s *machines.Tx[D]) {
 	t := k.of(s.Data).trail()
-	t.ShutOut, t.LettingIn, t.Undone = false, false, nil
+	t.LettingIn, t.Undone = false, nil
 	k.Transitioned(s)
 	k.Rest(s)
 	s.Fail(nil)

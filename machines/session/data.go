@@ -28,8 +28,7 @@ type Trail struct {
 	Undone        []ActionResult `json:"undone,omitempty"` // of the last undo
 	Skip          []string       `json:"skip,omitempty"`
 	Writes        string         `json:"writes,omitempty"`    // what an undo does with those since the switch
-	ShutOut       bool           `json:"shutOut,omitempty"`   // the last undo has left the tenant kept out of its own database
-	LettingIn     bool           `json:"lettingIn,omitempty"` // the undo under way is that of being kept out, and nothing else
+	LettingIn     bool           `json:"lettingIn,omitempty"` // the undo under way lets the tenant in, and does nothing else
 }
 
 // End is when a session came to rest.
@@ -108,7 +107,7 @@ const CodeShut = "TENANT_SHUT_OUT"
 // KindRuntime is the kind of what is about the routing of a tenant.
 const KindRuntime = "runtime"
 
-// ActionAdmit is all that an undo does before a session is resolved as ready whose tenant is kept out of its own database.
+// ActionAdmit is all that an undo does before a session is resolved as ready whose tenant an earlier undo may have shut out of its own database. It fails where the tenant is elsewhere.
 const ActionAdmit = "admit_tenant"
 
 // RollbackBody is the body of rollback.

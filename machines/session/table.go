@@ -112,9 +112,13 @@ func (k *Kind[D]) failedFrom(g *Stage) *guard[D] {
 	})
 }
 
-// keptOut holds where resolve says that a session is ready whose tenant is kept out of its own database.
-func (k *Kind[D]) keptOut() *guard[D] {
-	return And(k.resolvedAs(Ready), "its tenant kept out", func(s *machines.Tx[D]) bool { return k.of(s.Data).trail().ShutOut })
+// mayBeOut holds where resolve says that a session is ready, and an undo of its routing has begun since it failed: the tenant may be shut out of its own database, however that undo has ended.
+// It may have shut the tenant out and failed at a later action, and of several tries only the last one is told.
+func (k *Kind[D]) mayBeOut() *guard[D] {
+	return And(k.resolvedAs(Ready), "its tenant may be out", func(s *machines.Tx[D]) bool {
+		p := k.of(s.Data)
+		return p.course().Phase == RollbackStuck && slices.ContainsFunc(p.trail().Ledger, func(e Entry) bool { return e.Kind == KindRuntime && e.State != Undone })
+	})
 }
 
 // admitted holds when such a tenant was let in.
@@ -272,7 +276,7 @@ func (k *Kind[D]) FailedEdges() []edge[D] {
 	at := only(Failed)
 	return append([]edge[D]{
 		{From: at, On: CommandRollback, If: k.idle(), To: machines.Same, Reenter: true, Do: k.Rollback, Emit: k.undoStarted(), Effects: only(EffectUndo)},
-		{From: at, On: CommandResolve, If: k.keptOut(), To: machines.Same, Reenter: true, Do: k.letIn, Emit: only(k.event("resolved")), Effects: only(EffectUndo)},
+		{From: at, On: CommandResolve, If: k.mayBeOut(), To: machines.Same, Reenter: true, Do: k.letIn, Emit: only(k.event("resolved")), Effects: only(EffectUndo)},
 		{From: at, On: CommandResolve, If: k.resolvedAs(Ready), To: Ready, Do: k.resolve, Emit: only(k.event("resolved"), EventTransitioned)},
 		{From: at, On: CommandResolve, If: k.idle(), To: machines.Same, Reenter: true, Do: k.release, Emit: only(k.event("resolved")), Effects: only(EffectUndo)},
 		{From: at, On: ReportUndone, If: k.Clean(), To: RolledBack, Do: k.EndUndo, Emit: append(k.undoEnded(), EventTransitioned)},

@@ -78,23 +78,26 @@ func (j *job) stillShut(ctx context.Context, err error) error {
 	return err
 }
 
-// letIn lets a tenant in that an undo of this session has shut out.
+// letIn lets a tenant in that an undo of this session may have shut out, where the routing leads to its database. It does not go by what was noted: the source may have lost that with a failover.
 func (j *job) letIn(ctx context.Context) error {
-	shut, err := j.source.KeptOut(ctx)
-	if err != nil || !shut {
-		return err
+	there, err := j.routed(ctx)
+	if err != nil {
+		return j.stillShut(ctx, err)
 	}
-	if j.unreached != nil {
-		return fmt.Errorf("%w: %w", errShut, j.unreached)
+	if !there {
+		return pg.Refuse("the routing in the source does not lead the tenant %s to %s: write its row in tenant_runtime again and resolve as ready, or roll back, or resolve as rolled_back", j.body.Request.EnterpriseID, j.name)
 	}
 	return j.admit(ctx)
 }
 
+// admit lets the tenant in, whatever was noted.
 func (j *job) admit(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	err := j.Server.Admit(ctx, j.spec)
 	if err == nil {
-		err = j.source.KeepsOut(ctx, false)
+		if err = j.source.KeepsOut(ctx, false); pg.NotSetUp(err) { // nothing was noted there
+			err = nil
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", errShut, err)

@@ -83,6 +83,64 @@ func TestATenantThatWasShutOutIsLetInByResolve(t *testing.T) {
 	require.Contains(t, f.e.LastError.Message, "1 rows of settings", "the session has its tenant")
 }
 
+// An undo that has shut the tenant out and fails at a later action leaves it out, and the source may have lost what was noted of that: resolve as ready lets the tenant in all the same,
+// but only where the routing leads to its database, and no other session has it.
+func TestATenantIsLetInWhateverWasNoted(t *testing.T) {
+	t.Parallel()
+	f := setupFaulty(t, "noted", func(sql string) databasetest.Fault {
+		if strings.HasPrefix(sql, "select previous from instar.attempt") {
+			return databasetest.Cut
+		}
+		return databasetest.None
+	}, none)
+	f.p.Told = refusesOwn
+	f.command("request", `{"enterpriseId":"noted"}`)
+	require.Equal(t, machine.Failed, f.e.State)
+	sealed := f.e.Data.(*machine.Data).Database.Credentials
+	f.command("rollback", `{}`)
+	d := f.e.Data.(*machine.Data)
+	require.Equal(t, machine.RollbackStuck, d.Phase)
+	require.True(t, d.Undone[0].Done, "%+v", d.Undone)
+	require.ErrorContains(t, f.enter(sealed), "not permitted to log in")
+
+	row := databasetest.Ask(t, f.source, `select to_jsonb(r)::text from public.tenant_runtime r`)
+	for _, c := range []struct{ before, after, want string }{
+		{`delete from public.tenant_runtime`, `insert into public.tenant_runtime select * from jsonb_populate_record(null::public.tenant_runtime, '` + row + `')`, "does not lead the tenant noted to tenant_noted"},
+		{`update instar.attempt set session = 'another'`, `update instar.attempt set session = 'default.noted.db'`, "session another has the tenant"},
+	} {
+		databasetest.Exec(t, f.source, c.before)
+		f.command("resolve", `{"outcome":"ready"}`)
+		d := f.e.Data.(*machine.Data)
+		require.Equal(t, machine.Failed, f.e.State, c.want)
+		require.Equal(t, machine.RollbackStuck, d.Phase)
+		require.Len(t, d.Undone, 1)
+		require.Contains(t, d.Undone[0].Error, c.want)
+		require.ErrorContains(t, f.enter(sealed), "not permitted to log in")
+		databasetest.Exec(t, f.source, c.after)
+	}
+
+	databasetest.Exec(t, f.source, `truncate instar.shut`)
+	f.command("resolve", `{"outcome":"ready"}`)
+	require.Equal(t, machine.Ready, f.e.State, "%+v", f.e.Data.(*machine.Data).Undone)
+	require.NoError(t, f.enter(sealed))
+}
+
+// A source that has nothing of what is kept there, and whose routing somebody has mended, is enough to let a tenant in.
+func TestATenantIsLetInWhereNothingIsSetUp(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "bare")
+	s.p.Told = refusesOwn
+	s.command("request", `{"enterpriseId":"bare"}`)
+	require.Equal(t, machine.Failed, s.e.State)
+	databasetest.Exec(t, s.p.Source, `drop table instar.attempt, instar.past, instar.shut`)
+	s.command("rollback", `{}`)
+	require.Equal(t, machine.RollbackStuck, s.e.Data.(*machine.Data).Phase)
+	databasetest.Exec(t, pg.Address{DSN: s.p.Server.DSN}, `alter role tenant_bare nologin`)
+	s.command("resolve", `{"outcome":"ready"}`)
+	require.Equal(t, machine.Ready, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
+	require.NoError(t, s.enter(s.e.Data.(*machine.Data).Database.Credentials))
+}
+
 // The tenant's server goes away after the tenant was shut out there for the comparison, and does not come back while the undo is tried: that is seen, and is no end of it.
 func TestATenantThatWasShutOutIsNotForgotten(t *testing.T) {
 	t.Parallel()

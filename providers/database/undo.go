@@ -33,6 +33,8 @@ func (j *job) undo(ctx context.Context) (any, error) {
 		r := machine.ActionResult{Action: a.Name}
 		if stopped {
 			r.Error = "not tried: an action before it failed"
+		} else if held != nil && a.Name == machine.ActionAdmit {
+			r.Error = held.Error() // the tenant is that one's to let in
 		} else if held != nil && a.Kind != machine.KindDatabase {
 			r.Done = true
 		} else if err := j.guarded(ctx, a, held != nil); err != nil && j.unsettled(ctx, err) {
