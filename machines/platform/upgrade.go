@@ -51,7 +51,7 @@ var (
 	})
 	pruning  = session.And(kind.In(session.Executing), "no other version", func(s *step) bool { return s.Data.Upgrade.Release == s.Data.Release })
 	more     = session.And(kind.In(session.Executing), "more weights", func(s *step) bool { return s.Data.Upgrade.Weight < 100 })
-	asks     = session.And(kind.In(session.Executing), "more weights, by approval", func(s *step) bool { return s.Data.Upgrade.Weight < 100 && s.Data.Upgrade.Approval })
+	asks     = session.And(more, "by approval", func(s *step) bool { return s.Data.Upgrade.Approval })
 	awaits   = kind.In(session.WaitingApproval)
 	resolved = session.And(stuck, "as ready", func(s *step) bool { return machines.Body[session.ResolveBody](s).Outcome == Ready })
 )
@@ -131,15 +131,17 @@ func prune(s *step) {
 	kind.Begin(s, kind.Stage(Upgrading, stepPromote), 1)
 }
 
-// awaitShare leaves the new release at the share that it has, until the next one is approved.
+// awaitShare leaves the new release at the share that it has, and says so, until the next one is approved.
 func awaitShare(s *step) {
-	has := s.Data.Upgrade.Weight
+	has := s.Data.Upgrade
 	kind.Succeed(s, kind.Stage(Upgrading, stepShift))
-	s.Data.Phase = session.WaitingApproval
-	kind.Tell(s, EventUpgradeWaiting, map[string]any{"weight": has, "next": s.Data.Upgrade.Weight})
+	next := s.Data.Upgrade.Weight
+	s.Data.Phase, s.Data.Upgrade = session.WaitingApproval, has
+	kind.Tell(s, EventUpgradeWaiting, map[string]any{"weight": has.Weight, "next": next})
 }
 
 func nextShare(s *step) {
+	s.Data.Upgrade = s.Data.Upgrade.advance(&Shifted{})
 	kind.Tell(s, EventUpgradeApproved, map[string]any{"weight": s.Data.Upgrade.Weight})
 	kind.Begin(s, kind.Stage(Upgrading, stepShift), 1)
 }
