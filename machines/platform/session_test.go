@@ -297,6 +297,20 @@ func TestAnUpgradedTenantIsClosedFromOutside(t *testing.T) {
 	}, names)
 }
 
+// A tenant from before there was anywhere to export to is closed with an export after an upgrade to what it has.
+func TestAnUpgradeToTheSameVersionFindsWhereToExport(t *testing.T) {
+	t.Parallel()
+	l := upgraded(t)
+	saved := machines.Input{Command: platform.CommandRetire, Body: json.RawMessage(`{"tenant":"acme","export":true}`)}
+	_, _, err := platform.Machine.Step(l.e, saved)
+	require.Error(t, err)
+	l.step(machines.Input{Command: platform.CommandUpgrade, Body: json.RawMessage(`{"version":"2"}`)})
+	l.step(machinetest.Report(t, "planned", l.e.Effects["plan"].ID, platform.Plan{Version: "2", Export: true}))
+	require.Equal(t, platform.Ready, l.e.State)
+	l.step(saved)
+	require.Equal(t, platform.Retiring, l.e.State)
+}
+
 // Whoever says that the tenant is ready again has not said that nothing of the new release is left.
 func TestAReleaseThatCouldNotBeWithdrawnStaysInTheLedger(t *testing.T) {
 	t.Parallel()

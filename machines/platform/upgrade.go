@@ -155,7 +155,14 @@ func leave(s *step, event string, more map[string]any) {
 	kind.Rest(s)
 }
 
-func unneeded(s *step) { leave(s, EventUpgradeUnneeded, map[string]any{}) }
+// unneeded keeps of the plan what this server can do by now, as when the tenant is from before it could export.
+func unneeded(s *step) {
+	if s.Data.Plan != nil {
+		p := *s.Data.Plan
+		p.Export, s.Data.Plan = machines.Body[Plan](s).Export, &p
+	}
+	leave(s, EventUpgradeUnneeded, map[string]any{})
+}
 
 // promote makes the new release the one that is served. The old one is marked by who knows that it has gone.
 func promote(d *Data) {

@@ -27,6 +27,9 @@ func (e *exchange) failed(w http.ResponseWriter, r *http.Request, err error) {
 	case r.Context().Err() != nil && errors.Is(r.Context().Err(), context.Canceled):
 		e.status = gone
 		return
+	case e.client.broken.Load():
+		e.status = http.StatusBadRequest
+		answer(w, e.status, "The body of the request could not be read to its end.")
 	case errors.As(err, &late) && late.Timeout():
 		e.status = http.StatusGatewayTimeout
 		answer(w, e.status, "The server of this application did not answer in time.")

@@ -17,6 +17,7 @@ type client struct {
 	body    io.ReadCloser
 	streams bool        // it is one of several of a connection: what is due ends it even when nothing is being written
 	stalled atomic.Bool // a Read was not done in time
+	broken  atomic.Bool // what was read is no body, or ended before its end
 }
 
 // newClient takes the place of the writer, and of the body if there is one.
@@ -70,8 +71,12 @@ func (b reading) Read(p []byte) (int, error) {
 	_ = b.control.SetReadDeadline(time.Now().Add(b.within))
 	n, err := b.body.Read(p)
 	_ = b.control.SetReadDeadline(time.Time{}) // afterwards the server itself reads, to see that the client has gone
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	switch {
+	case err == nil, err == io.EOF, errors.Is(err, http.ErrBodyReadAfterClose):
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		b.stalled.Store(true)
+	default:
+		b.broken.Store(true)
 	}
 	return n, err
 }

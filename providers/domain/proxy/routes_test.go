@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -132,6 +133,30 @@ func TestTrafficIsCountedByServer(t *testing.T) {
 		n, bad := w.Traffic(host, address)
 		require.True(t, fails(n, bad), "%s: %d of %d", address, bad, n)
 	}
+}
+
+// What a client breaks is no failure of the server that waits for it.
+func TestABodyThatIsNoneIsTheClients(t *testing.T) {
+	t.Parallel()
+	w := setup(t, proxy.Options{})
+	waits := serve(t, func(rw http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err == nil {
+			rw.WriteHeader(http.StatusNoContent)
+		}
+	})
+	w.Set(route(proxy.Backend{Address: waits, Weight: 1}))
+	conn, err := net.Dial("tcp", w.address)
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: "+host+"\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nZZ\r\n")
+	require.NoError(t, err)
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.Equal(t, http.StatusBadRequest, resp.StatusCode)
+	w.eventually("it is counted", func() bool { n, _ := w.Traffic(host, waits); return n == 1 })
+	_, bad := w.Traffic(host, waits)
+	require.Zero(t, bad)
 }
 
 func TestHostsInAnySpelling(t *testing.T) {
