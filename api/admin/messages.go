@@ -204,7 +204,6 @@ func messageOf(m *jetstream.RawStreamMsg) Message {
 // isFilter reports whether a text can be the filter of a subject; none is one.
 func isFilter(subject string) bool {
 	parts := strings.Split(subject, ".")
-	return subject == "" || !slices.ContainsFunc(parts, func(part string) bool {
-		return part == "" || strings.ContainsAny(part, " \t\r\n\x00") || len(part) > 1 && strings.ContainsAny(part, "*>")
-	}) && !slices.Contains(parts[:len(parts)-1], ">")
+	return subject == "" || streams.Storable(subject) && !strings.Contains(subject, "\x00") &&
+		!slices.ContainsFunc(parts, func(part string) bool { return len(part) > 1 && strings.ContainsAny(part, "*>") }) && !slices.Contains(parts[:len(parts)-1], ">")
 }

@@ -26,6 +26,11 @@ func SetCookie(w http.ResponseWriter, r *http.Request, c *http.Cookie) {
 	http.SetCookie(w, c)
 }
 
+// SetSession gives a browser the cookie of a session, see [SetCookie]. No other site has it sent.
+func SetSession(w http.ResponseWriter, r *http.Request, value string, seconds int, secure bool) {
+	SetCookie(w, r, &http.Cookie{Name: SessionCookie, Value: value, Path: "/", MaxAge: seconds, SameSite: http.SameSiteStrictMode, Secure: secure})
+}
+
 // Cookie is the value of a cookie that [SetCookie] has set. Where it must be secure, or the request came over TLS, one that is not counts for nothing. It fails, too,
 // where there are more than one, of which only one can be of this server.
 func Cookie(r *http.Request, name string, secure bool) (string, error) {

@@ -183,5 +183,5 @@ func (c *Console) end(q *rest.Request) error {
 }
 
 func (c *Console) cookie(q *rest.Request, value string, seconds int) {
-	auth.SetCookie(q.W, q.R, &http.Cookie{Name: auth.SessionCookie, Value: value, Path: "/", MaxAge: seconds, SameSite: http.SameSiteStrictMode})
+	auth.SetSession(q.W, q.R, value, seconds, false)
 }

@@ -172,9 +172,7 @@ func (s *Service) end(q *rest.Request) error {
 		return s.failed(q, p.To, unknown, err)
 	}
 	value := s.rest.Keys.SealPerson(who, time.Now().Add(auth.SessionFor).Truncate(time.Second))
-	auth.SetCookie(q.W, q.R, &http.Cookie{
-		Name: auth.SessionCookie, Value: value, Path: "/", MaxAge: int(auth.SessionFor.Seconds()), SameSite: http.SameSiteStrictMode, Secure: s.secure(),
-	})
+	auth.SetSession(q.W, q.R, value, int(auth.SessionFor.Seconds()), s.secure())
 	s.rest.Log.Info("somebody has signed in", "name", who.Name, "role", who.Role, "namespace", who.Namespace, "request", q.Id)
 	return s.send(q, s.o.URL+p.To)
 }

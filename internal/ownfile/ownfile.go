@@ -27,6 +27,11 @@ func Replace(path string, raw []byte) error {
 		_ = os.Remove(f.Name())
 		return err
 	}
+	return SyncDir(dir)
+}
+
+// SyncDir has the names of a directory on the disk: of what was made, renamed or removed in it.
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

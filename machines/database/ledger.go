@@ -26,8 +26,8 @@ const ActionCheck = "check_tenant_runtime"
 // ActionAdmit is [session.ActionAdmit].
 const ActionAdmit = session.ActionAdmit
 
-// CodeShut is [session.CodeShut].
-const CodeShut = session.CodeShut
+// CodeShut is the code of an undo that has closed a tenant's own database to it and could not open it again. It is no end of an undo: the next one goes on there.
+const CodeShut = "TENANT_SHUT_OUT"
 
 // retirement are the actions that close a tenant. What the switch has left of a replication ends with it: a slot keeps the log of the shared database, and a database with a
 // subscription is not dropped.

@@ -112,12 +112,10 @@ func take(k *session.Kind[Data], s *step, g *session.Stage, more map[string]any)
 	switch b := s.Body.(type) {
 	case *Plan:
 		more["plan"] = b
-		switch {
-		case !upgrading:
+		if upgrading {
+			d.replan(b)
+		} else {
 			d.Plan, d.Version, d.PrimaryDomain = b, cmp.Or(d.Request.Version, b.Version), d.Slug+"."+b.Domain
-		case d.Plan != nil:
-			p := *d.Plan
-			p.Export, d.Plan = b.Export, &p // the server may have somewhere to export to by now, or no more
 		}
 	case *Instance:
 		d.Instance = b

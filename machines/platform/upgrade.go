@@ -155,13 +155,17 @@ func leave(s *step, event string, more map[string]any) {
 	kind.Rest(s)
 }
 
-// unneeded keeps of the plan what this server can do by now, as when the tenant is from before it could export.
 func unneeded(s *step) {
-	if s.Data.Plan != nil {
-		p := *s.Data.Plan
-		p.Export, s.Data.Plan = machines.Body[Plan](s).Export, &p
-	}
+	s.Data.replan(machines.Body[Plan](s))
 	leave(s, EventUpgradeUnneeded, map[string]any{})
+}
+
+// replan keeps of the plan of an upgrade what outlasts it: the server may have somewhere to export to by now, or no more.
+func (d *Data) replan(of *Plan) {
+	if d.Plan != nil {
+		p := *d.Plan
+		p.Export, d.Plan = of.Export, &p
+	}
 }
 
 // promote makes the new release the one that is served. The old one is marked by who knows that it has gone.

@@ -220,9 +220,8 @@ func (k *Kind[D]) Stuck(s *machines.Tx[D]) {
 
 func (k *Kind[D]) undoFailed(s *machines.Tx[D]) {
 	p := k.of(s.Data)
-	f := machines.Body[machines.Failure](s)
 	p.course().Phase, p.trail().LettingIn, p.trail().Intact = RollbackStuck, false, false // it may have taken back some
-	k.tell(s, "rollback.stuck", map[string]any{"error": f})
+	k.tell(s, "rollback.stuck", map[string]any{"error": machines.Body[machines.Failure](s)})
 }
 
 func (k *Kind[D]) pause(s *machines.Tx[D]) {

@@ -101,9 +101,6 @@ const (
 	EffectUndo = "undo"
 )
 
-// CodeShut is the code of an undo that has closed a tenant's own database to it and could not open it again. It is no end of an undo: the next one goes on there.
-const CodeShut = "TENANT_SHUT_OUT"
-
 // KindRuntime is the kind of what is about the routing of a tenant.
 const KindRuntime = "runtime"
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/bcc94042/instar/api/auth"
 	"github.com/bcc94042/instar/api/signin"
-	"github.com/bcc94042/instar/machines"
 )
 
 // OIDC is the provider by which people sign in to the console; without an issuer there is none.
@@ -70,9 +69,7 @@ func (o OIDC) validate(tokens bool) error {
 	check(len(o.Roles) > 0, "roles: need a row; without one nobody could sign in")
 	for i, r := range o.Roles {
 		check(r.Value != "", "roles[%d].value: is needed", i)
-		check(slices.Contains([]string{RoleRead, RoleOperate, RoleAdmin}, r.Role), "roles[%d].role: %q is none of read, operate, admin", i, r.Role)
-		in := cmp.Or(r.Namespace, AllNamespaces)
-		check(in == AllNamespaces || machines.IsLabel(in), "roles[%d].namespace: %q is neither a DNS label nor *", i, in)
+		errs = append(errs, access(fmt.Sprintf("auth.oidc.roles[%d]", i), r.Role, cmp.Or(r.Namespace, AllNamespaces)))
 	}
 	return errors.Join(append(errs, readable("auth.oidc.clientSecretFile", o.SecretFile))...)
 }

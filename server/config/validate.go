@@ -142,17 +142,23 @@ func (a Auth) validate() error {
 		if !tokenHash.MatchString(t.Hash) {
 			errs = append(errs, fmt.Errorf("%s.hash: needs sha256: and 64 hex digits; instar token makes token and hash", at))
 		}
-		if !slices.Contains([]string{RoleRead, RoleOperate, RoleAdmin}, t.Role) {
-			errs = append(errs, fmt.Errorf("%s.role: %q is none of read, operate, admin", at, t.Role))
-		}
-		if t.Namespace != AllNamespaces && !machines.IsLabel(t.Namespace) {
-			errs = append(errs, fmt.Errorf("%s.namespace: %q is neither a DNS label nor *", at, t.Namespace))
-		}
+		errs = append(errs, access(at, t.Role, t.Namespace))
 		if err := embedded.CheckRate(t.Rate, t.Burst); err != nil {
 			errs = append(errs, fmt.Errorf("%s.rate: %w", at, err))
 		}
 	}
 	return errors.Join(append(errs, a.OIDC.validate(len(a.Tokens) > 0))...)
+}
+
+// access checks what somebody may do, and where.
+func access(at, role, namespace string) (err error) {
+	if !slices.Contains([]string{RoleRead, RoleOperate, RoleAdmin}, role) {
+		err = fmt.Errorf("%s.role: %q is none of read, operate, admin", at, role)
+	}
+	if namespace != AllNamespaces && !machines.IsLabel(namespace) {
+		err = errors.Join(err, fmt.Errorf("%s.namespace: %q is neither a DNS label nor *", at, namespace))
+	}
+	return err
 }
 
 func (p Process) validate() error {

@@ -109,14 +109,14 @@ func (f *Files) save(ctx context.Context, t *Tenant) error {
 	if errors.Is(err, fs.ErrExist) { // of another Save
 		return f.whole(final)
 	}
-	return errors.Join(err, synced(f.Dir))
+	return errors.Join(err, ownfile.SyncDir(f.Dir))
 }
 
 // room makes the directory of the exports, and removes what servers that were killed have left there. What another Save still writes is not touched.
 func (f *Files) room() error {
 	list, err := os.ReadDir(f.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return errors.Join(os.MkdirAll(f.Dir, 0o700), synced(filepath.Dir(f.Dir)))
+		return errors.Join(os.MkdirAll(f.Dir, 0o700), ownfile.SyncDir(filepath.Dir(f.Dir)))
 	}
 	for _, e := range list {
 		if at, err := e.Info(); err == nil && strings.HasPrefix(e.Name(), partPrefix) && time.Since(at.ModTime()) > partAge {
@@ -139,7 +139,7 @@ func (f *Files) whole(dir string) error {
 	if err != nil {
 		return providers.Errorf(providers.Invalid, "%s is there, and is no whole export: %v; move it away, and try again", dir, err)
 	}
-	return errors.Join(synced(dir), synced(f.Dir))
+	return errors.Join(ownfile.SyncDir(dir), ownfile.SyncDir(f.Dir))
 }
 
 // check compares the files of an export with its manifest, and has their names on the disk.
@@ -164,7 +164,7 @@ func (m *Manifest) check(dir string) error {
 	}
 	var errs []error
 	for d := range dirs {
-		errs = append(errs, synced(filepath.Join(dir, d)))
+		errs = append(errs, ownfile.SyncDir(filepath.Join(dir, d)))
 	}
 	return errors.Join(errs...)
 }
@@ -204,13 +204,4 @@ func create(path string, fill func(*os.File) error) error {
 		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())
-}
-
-// synced has the names of a directory on the disk.
-func synced(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

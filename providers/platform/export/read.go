@@ -30,10 +30,6 @@ func tables(ctx context.Context, dir string, at pg.Address, m *Manifest) error {
 		if _, err := tx.Exec(ctx, `set local row_security = off; set local search_path = pg_catalog`); err != nil {
 			return err
 		}
-		type relation struct {
-			Schema, Name string
-			Whole        bool
-		}
 		rows, err := tx.Query(ctx, `select n.nspname, c.relname, c.relkind = 'p' from pg_class c join pg_namespace n on n.oid = c.relnamespace
 			where c.relkind in ('r', 'p') and not c.relispartition and c.relpersistence <> 't' and n.nspname <> 'information_schema' and n.nspname !~ '^pg_' order by 1, 2`)
 		if err != nil {
@@ -44,20 +40,7 @@ func tables(ctx context.Context, dir string, at pg.Address, m *Manifest) error {
 			return err
 		}
 		for _, r := range list {
-			only := "only "
-			if r.Whole {
-				only = ""
-			}
-			t := Table{Name: r.Schema + "." + r.Name, File: filepath.Join("database", fileName(r.Schema+"."+r.Name)+".csv")}
-			err := create(filepath.Join(dir, t.File), func(f *os.File) error {
-				tag, err := tx.Conn().PgConn().CopyTo(ctx, f, `copy (select * from `+only+pg.Ident(r.Schema)+`.`+pg.Ident(r.Name)+`) to stdout (format csv, header)`)
-				if err != nil {
-					return err
-				}
-				t.Rows = tag.RowsAffected()
-				t.Bytes, err = f.Seek(0, io.SeekCurrent)
-				return err
-			})
+			t, err := r.write(ctx, tx, dir)
 			if err != nil {
 				return fmt.Errorf("table %s: %w", t.Name, err)
 			}
@@ -65,6 +48,30 @@ func tables(ctx context.Context, dir string, at pg.Address, m *Manifest) error {
 		}
 		return sequences(ctx, tx, m)
 	})
+}
+
+// relation is a table as it is found.
+type relation struct {
+	Schema, Name string
+	Whole        bool // with the rows of its partitions
+}
+
+func (r *relation) write(ctx context.Context, tx pgx.Tx, dir string) (t Table, err error) {
+	only := "only "
+	if r.Whole {
+		only = ""
+	}
+	t = Table{Name: r.Schema + "." + r.Name, File: filepath.Join("database", fileName(r.Schema+"."+r.Name)+".csv")}
+	err = create(filepath.Join(dir, t.File), func(f *os.File) error {
+		tag, err := tx.Conn().PgConn().CopyTo(ctx, f, `copy (select * from `+only+pg.Ident(r.Schema)+`.`+pg.Ident(r.Name)+`) to stdout (format csv, header)`)
+		if err != nil {
+			return err
+		}
+		t.Rows = tag.RowsAffected()
+		t.Bytes, err = f.Seek(0, io.SeekCurrent)
+		return err
+	})
+	return t, err
 }
 
 func sequences(ctx context.Context, tx pgx.Tx, m *Manifest) error {
