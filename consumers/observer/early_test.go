@@ -56,7 +56,7 @@ func TestEarlyLooksGrowRare(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				o, p, began := &Observer{transitEvery: transitSweep, queue: make(chan look)}, &passage{}, time.Now()
+				o, p, began := &Observer{transitEvery: transitSweep, queue: make(chan look, 1)}, &passage{}, time.Now()
 				looked := func() { o.mu.Lock(); p.looked = time.Now(); o.mu.Unlock() }
 				defer time.AfterFunc(c.told, looked).Stop()
 				go func() { defer close(o.queue); o.early(t.Context(), "default.a", p) }()
