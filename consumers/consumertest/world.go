@@ -233,12 +233,13 @@ func (w *World) Sum(id string) int {
 func (w *World) CheckStory(id string) {
 	w.T.Helper()
 	e, _ := w.Entity(Things, "default."+id)
+	var evs []string
 	w.Eventually("all events of "+id, func() bool {
-		evs := w.Events("thing", "default."+id)
+		evs = w.Events("thing", "default."+id)
 		return len(evs) > 0 && strings.HasPrefix(evs[len(evs)-1], fmt.Sprint(e.Version)+" ")
 	})
 	version := uint64(0)
-	for _, ev := range w.Events("thing", "default."+id) {
+	for _, ev := range evs {
 		var v uint64
 		var name string
 		_, err := fmt.Sscan(ev, &v, &name)
@@ -246,7 +247,7 @@ func (w *World) CheckStory(id string) {
 		if strings.HasPrefix(name, "command.") {
 			continue
 		}
-		require.Equal(w.T, version+1, v, "events of %s: %v", id, w.Events("thing", "default."+id))
+		require.Equal(w.T, version+1, v, "events of %s: %v", id, evs)
 		version = v
 	}
 }
