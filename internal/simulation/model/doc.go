@@ -16,6 +16,6 @@
 // that has all that was stored ([Server.Elect]). Replicas that lag, and writes that are under way when another one comes, are not.
 //
 // That it does not lie is tested against the embedded nats-server: the same random operations, answer for answer (conformance_test.go), and in time (time_test.go), on a
-// single server. What it was found to have wrong is a case in facts_test.go, in a sentence. It knows no mirrors, sources, counters, priority groups, delete
+// single server; streams with replicas against three of them (replicas_test.go). What it was found to have wrong is a case in facts_test.go or there, in a sentence. It knows no mirrors, sources, counters, priority groups, delete
 // markers, snapshots, reads of many at once and schedules that repeat: it refuses them as not modelled.
 package model

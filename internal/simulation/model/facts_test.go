@@ -145,7 +145,11 @@ func (f *facter) stream(retention string, more map[string]any) {
 	for k, v := range more {
 		c[k] = v
 	}
+	if f.p.servers > 1 {
+		c["num_replicas"] = f.p.servers
+	}
 	f.api("STREAM.CREATE.F", c)
+	f.group().reach("STREAM.%s.F")
 }
 
 func (f *facter) update(retention string, more map[string]any) {
@@ -168,6 +172,7 @@ func (f *facter) consumer(more map[string]any) {
 		c[k] = v
 	}
 	f.api("CONSUMER.CREATE.F.c", map[string]any{"stream_name": "F", "config": c})
+	f.group().reach("CONSUMER.%s.F.c")
 	f.info()
 }
 

@@ -59,6 +59,13 @@ func (s *Server) Written(stream string) (m core.Mark, synced bool) {
 	return s.core.Written(stream)
 }
 
+// Synced is the last message of a stream that is on disk for certain.
+func (s *Server) Synced(stream string) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.core.Synced(stream)
+}
+
 // SyncTo syncs what the stream had when [Server.Written] was asked, since the last restart.
 func (s *Server) SyncTo(stream string, m core.Mark) {
 	s.mu.Lock()

@@ -19,6 +19,11 @@ type generator struct {
 
 	rest time.Duration // between operations
 
+	replicas int                 // of each stream; 3 leaves out what several servers leave open
+	led      map[string][]string // who has led each stream and consumer until then
+	until    time.Time           // no operation begins after that; zero is no bound
+	over     bool                // it ends here
+
 	streams   []*genStream
 	unacked   []delivered
 	consumers []string
@@ -40,8 +45,11 @@ func (g *generator) run() int {
 	if g.r.IntN(3) == 0 {
 		g.create("B", fmt.Sprintf("b%d", g.n))
 	}
-	n := 2
-	for ; n < 100 && g.p.different == ""; n++ {
+	n, most := 2, 100
+	if g.replicas > 1 { // whose streams take longer to make
+		most = 200
+	}
+	for ; n < most && g.p.different == "" && !g.over && (g.until.IsZero() || time.Now().Before(g.until)); n++ {
 		g.operation()
 		time.Sleep(g.rest)
 	}
@@ -90,6 +98,12 @@ func (g *generator) configuration(name, root string) map[string]any {
 	set(12, "no_ack", true)
 	set(12, "max_age", int64(time.Hour))
 	set(12, "description", "text")
+	if g.replicas > 1 {
+		c["num_replicas"] = g.replicas
+		for _, k := range []string{"no_ack", "allow_direct", "allow_batched"} {
+			delete(c, k)
+		}
+	}
 	set(5, "republish", map[string]any{"src": root + ".>", "dest": "box.again." + root + ".>"})
 	if r.IntN(4) == 0 {
 		c["subject_transform"] = map[string]any{"src": root + ".x.*", "dest": root + ".in.{{partition(3,1)}}.{{wildcard(1)}}"}
@@ -102,6 +116,7 @@ func (g *generator) create(name, root string) {
 	answer := g.api("STREAM.CREATE."+name, c)
 	if !strings.Contains(answer, `"error"`) {
 		g.streams = append(g.streams, &genStream{name: name, root: root, config: c, subjects: []string{root + ".>"}})
+		g.reach("STREAM.%s." + name)
 	} else if len(g.streams) == 0 && g.p.different == "" {
 		g.create(name, root)
 	}
@@ -155,6 +170,24 @@ func (g *generator) operation() {
 		{1, g.recreate},
 		{1, g.pause},
 	}
+	if g.replicas > 1 {
+		all = []weighted{
+			{30, g.publish},
+			{8, g.batch},
+			{6, g.schedule},
+			{6, g.purge},
+			{6, g.read},
+			{3, g.deleteMsg},
+			{6, g.streamInfo},
+			{4, g.createConsumer},
+			{14, g.pull},
+			{14, g.ack},
+			{4, g.consumerInfo},
+			{2, g.resetConsumer},
+			{1, g.deleteConsumer},
+			{1, g.stepDown},
+		}
+	}
 	sum := 0
 	for _, w := range all {
 		sum += w.n
@@ -188,6 +221,9 @@ func (g *generator) headers(s *genStream) nats.Header {
 		set(2, "Nats-Expected-Last-Subject-Sequence-Subject", g.filter(s))
 	}
 	set(30, "Nats-Expected-Last-Msg-Id", one(r, "1", "2"))
+	if g.replicas > 1 {
+		delete(h, "Nats-Expected-Last-Msg-Id")
+	}
 	set(30, "Nats-Expected-Stream", one(r, "A", "B"))
 	set(12, "Nats-TTL", one(r, "1h", "3600", "never", "500ms", "x", "0"))
 	set(12, "Nats-Rollup", one(r, "sub", "sub", "all", "x", "SUB"))
@@ -328,10 +364,12 @@ func (g *generator) read() {
 	body := one(r,
 		map[string]any{"last_by_subj": g.filter(s)}, map[string]any{"last_by_subj": g.subject(s)}, map[string]any{"seq": r.IntN(14)}, map[string]any{"seq": r.IntN(14), "next_by_subj": g.filter(s)},
 		map[string]any{"next_by_subj": g.filter(s)}, map[string]any{}, map[string]any{"seq": 1, "last_by_subj": "x"}, map[string]any{"last_by_subj": g.filter(s), "no_hdr": true}, map[string]any{"unknown": 1})
-	switch r.IntN(4) {
-	case 0:
+	switch way := r.IntN(4); {
+	case g.replicas > 1:
+		g.api("STREAM.MSG.GET."+s.name, body)
+	case way == 0:
 		g.api("DIRECT.GET."+s.name, body)
-	case 1:
+	case way == 1:
 		g.api("DIRECT.GET."+s.name+"."+g.filter(s), nil)
 	default:
 		g.api("STREAM.MSG.GET."+s.name, body)
@@ -440,6 +478,24 @@ func (g *generator) createConsumer() {
 		c["backoff"] = []int64{int64(time.Hour), 2 * int64(time.Hour)}
 	}
 	body := map[string]any{"stream_name": s.name, "config": c, "action": one(r, "", "", "create", "update")}
+	if g.replicas > 1 {
+		c["ack_policy"], body["action"] = "explicit", "create"
+		for _, k := range []string{"deliver_subject", "flow_control", "idle_heartbeat", "mem_storage", "inactive_threshold"} {
+			delete(c, k)
+		}
+		queue := s.config["retention"] == "workqueue"
+		if queue {
+			c["deliver_policy"] = "all"
+			delete(c, "opt_start_seq")
+			delete(c, "opt_start_time")
+		}
+		for _, other := range g.there(s) {
+			if other == name || queue {
+				g.api("CONSUMER.DELETE."+s.name+"."+other, nil)
+				delete(g.led, "CONSUMER.%s."+s.name+"."+other)
+			}
+		}
+	}
 	verb := "CONSUMER.CREATE." + s.name + "." + name
 	if f, ok := c["filter_subject"].(string); ok {
 		verb += "." + f
@@ -450,6 +506,7 @@ func (g *generator) createConsumer() {
 	answer := g.api(verb, body)
 	if !strings.Contains(answer, `"error"`) {
 		g.consumers = append(g.consumers, s.name+"."+name)
+		g.reach("CONSUMER.%s." + s.name + "." + name)
 		g.settle(s.name + "." + name)
 	}
 }
@@ -532,6 +589,9 @@ func (g *generator) resetConsumer() {
 	c := g.consumer()
 	g.api("CONSUMER.INFO."+c, nil)
 	info := g.api("STREAM.INFO."+c[:1], nil)
+	if g.replicas > 1 && strings.Contains(info, `"retention":"workqueue"`) {
+		info = "" // it would give up what lies before, and when, is left to the next leader
+	}
 	if _, rest, ok := strings.Cut(info, `"last_seq":`); ok && g.r.IntN(2) == 0 {
 		end, _, _ := strings.Cut(rest, ",")
 		last, _ := strconv.Atoi(end)

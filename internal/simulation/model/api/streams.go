@@ -203,6 +203,9 @@ func (a *API) streamPurge(m store.Message, name string) {
 	case s.Config().DenyPurge:
 		r.Error = server.NewJSStreamPurgeFailedError(errors.New("stream purge not permitted"))
 	default:
+		if s.Replicated() && req.Sequence == 0 && req.Keep == 0 { // the leader says up to where, for replicas that do it later
+			req.Sequence = s.Log().Last + 1
+		}
 		r.Purged = s.Purge(req.Subject, req.Sequence, req.Keep)
 		r.Success = true
 	}

@@ -34,7 +34,8 @@ type Consumer struct {
 	last            []uint64          // for last per subject: those that come first
 	resume          uint64            // after them
 	lastAt, ackedAt time.Time
-	saved           saved
+	saved           saved // by the leader
+	agreed          saved // by its replicas
 
 	waiting []*pull
 	seen    time.Time // the last pull
@@ -134,10 +135,8 @@ func (o *Consumer) ForgetRedelivered(below uint64) {
 			o.unqueue(seq)
 		}
 	}
-	for seq := range o.saved.tries {
-		if seq < below {
-			delete(o.saved.tries, seq)
-		}
+	for _, v := range o.stores() {
+		maps.DeleteFunc(v.tries, func(seq, _ uint64) bool { return seq < below })
 	}
 }
 
@@ -156,7 +155,11 @@ func (o *Consumer) Purge(start, last uint64, wider bool) {
 				o.dnext = max(o.dnext, o.dfloor)
 				delete(o.pending, seq)
 				delete(o.tries, seq)
-				o.saveAck(p.dseq, seq)
+				if o.s.Replicated() { // replicas are told, and agree after the leader has saved what it has
+					defer o.saveAck(p.dseq, seq)
+				} else {
+					o.saveAck(p.dseq, seq)
+				}
 			}
 		}
 	}
@@ -202,6 +205,10 @@ func (o *Consumer) start() {
 	}
 	o.dnext, o.dfloor, o.floor = 1, 0, o.next-1
 	o.saved = saved{delivered: pair{0, o.next - 1}, floor: pair{0, o.next - 1}}
+	if o.s.Replicated() { // replicas are told what a new consumer skips, and not that it is as good as acked
+		o.saved.floor = pair{}
+	}
+	o.agreed = o.saved
 }
 
 func (o *Consumer) startLast() {
@@ -258,6 +265,7 @@ func (o *Consumer) Reset(seq uint64) uint64 {
 	o.next, o.dnext, o.floor, o.dfloor = seq, 1, seq-1, 0
 	o.lastAt, o.ackedAt = time.Time{}, time.Time{}
 	o.saved = saved{delivered: pair{0, seq - 1}, floor: pair{0, seq - 1}}
+	o.agreed = o.saved
 	if recount {
 		o.Recount()
 	}

@@ -242,8 +242,11 @@ func (o *Consumer) take() (e *store.Entry, tries uint64, full bool) {
 		return o.takeLast(), 1, false
 	}
 	if e = o.s.Log().NextUnder(o.filters, o.next); e == nil {
-		if end := o.s.Log().Last + 1; end > o.next {
-			o.next = end
+		if last := o.s.Log().Last; last >= o.next {
+			if last > o.next { // by one, it is taken for a message
+				o.skip(last)
+			}
+			o.next = last + 1
 		}
 		o.left = 0
 		return nil, 0, false
@@ -256,6 +259,7 @@ func (o *Consumer) takeLast() *store.Entry {
 	seq := o.last[0]
 	if o.last = o.last[1:]; len(o.last) == 0 {
 		o.next = o.resume
+		o.skip(o.next - 1)
 	} else {
 		o.next = seq
 	}

@@ -16,6 +16,19 @@ type saved struct {
 // pair is a sequence of the consumer and the one of the stream.
 type pair struct{ consumer, stream uint64 }
 
+// stores are the states that a delivery, an ack or a reset changes: that of the leader, and what its replicas have.
+func (o *Consumer) stores() []*saved {
+	if o.s.Replicated() {
+		return []*saved{&o.saved, &o.agreed}
+	}
+	return []*saved{&o.saved}
+}
+
+func (v saved) clone() saved {
+	v.pending, v.tries = maps.Clone(v.pending), maps.Clone(v.tries)
+	return v
+}
+
 // update takes over what the leader has, if that makes sense and is not older.
 func (v *saved) update(o *Consumer) {
 	delivered, floor := pair{o.dnext - 1, o.next - 1}, pair{o.dfloor, o.floor}
@@ -38,7 +51,12 @@ func (v *saved) update(o *Consumer) {
 // saveDelivered notes a delivery, or that the wait of one begins anew.
 func (o *Consumer) saveDelivered(dseq, seq, tries uint64, ts int64) {
 	o.lastAt = o.e.Now()
-	v := &o.saved
+	for _, v := range o.stores() {
+		v.delivery(o, dseq, seq, tries, ts)
+	}
+}
+
+func (v *saved) delivery(o *Consumer, dseq, seq, tries uint64, ts int64) {
 	if tries != 1 && o.cfg.AckPolicy == server.AckNone || dseq <= v.floor.consumer {
 		return
 	}
@@ -69,10 +87,24 @@ func (o *Consumer) saveDelivered(dseq, seq, tries uint64, ts int64) {
 	}
 }
 
+// skip tells replicas, where there are any, that nothing up to here is for the consumer.
+func (o *Consumer) skip(seq uint64) {
+	for _, v := range o.stores() {
+		if o.s.Replicated() {
+			v.delivered.stream = max(v.delivered.stream, seq)
+		}
+	}
+}
+
 // saveAck notes an ack.
 func (o *Consumer) saveAck(dseq, seq uint64) {
 	o.ackedAt = o.e.Now()
-	v := &o.saved
+	for _, v := range o.stores() {
+		v.ack(o, dseq, seq)
+	}
+}
+
+func (v *saved) ack(o *Consumer, dseq, seq uint64) {
 	if o.cfg.AckPolicy == server.AckNone {
 		return
 	}
@@ -129,7 +161,9 @@ func (o *Consumer) Restore() {
 		o.hears = []string{">"}
 	}
 	o.Recount()
-	o.checkPending()
+	if len(o.pending) > 0 {
+		o.checkPending()
+	}
 }
 
 // cut makes what is saved agree with a stream that has lost its end.
@@ -151,8 +185,10 @@ func (v *saved) cut(last uint64) {
 	v.floor.stream = min(v.floor.stream, last)
 }
 
-// Lead begins with what is saved, on another member of the cluster. Who listens still does.
+// Lead begins with what is saved, on another member of the cluster. What the leader before has saved by itself, after a purge, it lacks, and which
+// messages are the last of their subjects it does not look for again. Who listens still does.
 func (o *Consumer) Lead() {
+	o.saved, o.last = o.agreed.clone(), nil
 	o.Restore()
 	o.Interested()
 	o.Run()
@@ -160,7 +196,9 @@ func (o *Consumer) Lead() {
 
 // Restart begins with what is saved, on a stream whose last message is another one perhaps. Nobody listens or waits.
 func (o *Consumer) Restart(last uint64) {
-	o.saved.cut(last)
+	for _, v := range o.stores() {
+		v.cut(last)
+	}
 	o.Restore()
 	o.active, o.idle = false, 0
 	if o.patience > 0 {

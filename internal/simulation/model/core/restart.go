@@ -37,6 +37,14 @@ func (c *Core) Written(name string) (m Mark, synced bool) {
 	return Mark{s.log.Last, s.taken}, s.synced >= s.log.Last && len(s.removed) == 0
 }
 
+// Synced is the last message of a stream that is on disk for certain.
+func (c *Core) Synced(name string) uint64 {
+	if s := c.streams[name]; s != nil {
+		return s.synced
+	}
+	return 0
+}
+
 // SyncTo notes that a stream is on disk as far as a mark says, which was taken since the last restart.
 func (c *Core) SyncTo(name string, m Mark) {
 	if s := c.streams[name]; s != nil {
