@@ -77,7 +77,7 @@ test-tools: ## linters and generators of OpenAPI, AsyncAPI, promtool, dnsperf, a
 	@! command -v npm >/dev/null || (cd internal/tooltest && npm install --no-audit --no-fund --no-package-lock --ignore-scripts) || echo "could not install what npm has"
 	-@$(MAKE) --no-print-directory $(NATSCLI)
 	cd internal/tooltest && $(GO) test -v -count=1 -timeout 15m .
-	PATH="$(dir $(NATSCLI)):$$PATH" $(GO) test -v -count=1 -timeout 15m -run TestWorkersElsewhere ./server/tasks
+	PATH="$(dir $(NATSCLI)):$$PATH" $(GO) test -v -count=1 -timeout 15m -run 'TestWorkersElsewhere|TestProvidersElsewhere' ./server/tasks ./providers/platform/external
 
 # Integrity and files are those of the table in VENDOR.md; npm prints the hash of what it has packed.
 VENDOR := api/console/web/vendor

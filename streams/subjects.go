@@ -32,6 +32,7 @@ const DefaultPrefix = "instar"
 //	instar.obs.<namespace>.<service>.<id>     what a node saw of an instance, for its owner, never stored
 //	instar.ack.<namespace>.<service>          what a watcher of a service has seen, never stored
 //	instar.log.<machine>.<key>                a line that a worker logged for an entity
+//	instar.provider.<kind>.<verb>             a request to a provider elsewhere, never stored
 //	instar.copy.<stream>                      the messages of a stream, for its copy in the readers' account
 //	instar.live.<bucket>.<key>                a value as it is stored in a bucket of the plan's Live, not stored under this subject
 //
@@ -341,10 +342,8 @@ const EmbeddedName = "instar"
 // Sync is where to ask that what a stream has acknowledged be on disk.
 func (n Names) Sync(stream string) string { return n.join("sync", stream) }
 
-// Why is where to ask whoever schedules tasks why one waits.
-func (n Names) Why() string { return n.join("why") }
-
-// Probe is where the disk is probed.
+// Why is where to ask whoever schedules tasks why one waits, and Probe is where the disk is probed.
+func (n Names) Why() string   { return n.join("why") }
 func (n Names) Probe() string { return n.join("probe") }
 
 // Heartbeat is where an instance says that it is alive.
@@ -371,14 +370,14 @@ func AnyKey(hasParent bool) string {
 // Classes of events, and of the records of an audit (package audit): each has a stream, and a subject of all its records.
 var Classes = []string{"state", "resource", "error", "progress"}
 
-func (n Names) AuditStream(class string) string { return n.Stream("AUDIT_" + strings.ToUpper(class)) }
-
+func (n Names) AuditStream(class string) string         { return n.Stream("AUDIT_" + strings.ToUpper(class)) }
 func (n Names) Audit(class, machine, key string) string { return n.join("audit", class, machine, key) }
 func (n Names) Audits(class string) string              { return n.join("audit", class, ">") }
 
 // What matches all of a kind: observations, heartbeats, confirmations, stored commands, or cmd, in, evt, fx, timer, dead, hb, obs, ack, audit, copy, live or sync.
-func (n Names) Observations() string     { return n.join("obs", "*", "*", "*") }
-func (n Names) Heartbeats() string       { return n.join("hb", "*", "*", "*") }
-func (n Names) Acknowledgements() string { return n.join("ack", "*", "*") }
-func (n Names) StoredAll() string        { return n.join("in", ">") }
-func (n Names) Under(kind string) string { return n.join(kind, ">") }
+func (n Names) Observations() string              { return n.join("obs", "*", "*", "*") }
+func (n Names) Heartbeats() string                { return n.join("hb", "*", "*", "*") }
+func (n Names) Acknowledgements() string          { return n.join("ack", "*", "*") }
+func (n Names) StoredAll() string                 { return n.join("in", ">") }
+func (n Names) Under(kind string) string          { return n.join(kind, ">") }
+func (n Names) Provider(kind, verb string) string { return n.join("provider", kind, verb) }

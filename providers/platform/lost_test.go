@@ -10,7 +10,7 @@ import (
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/machines/session"
 	"github.com/bcc94042/instar/providers"
-	"github.com/bcc94042/instar/providers/platform/process"
+	apps "github.com/bcc94042/instar/providers/platform/app"
 )
 
 // upgraded is a tenant whose second release serves, and the session as it was before that upgrade. The first release is there no more.
@@ -84,7 +84,7 @@ func TestAnUpgradeReplacesAReleaseThatWasLost(t *testing.T) {
 	app := twice[machine.App](w, "deploy", 1, b)
 	b.App, b.Ledger = &app, ledger("tenant-acme-r1", "tenant-acme-r2")
 	twice[machine.Route](w, "route", 2, b)
-	require.NoError(t, w.Apps.Remove(t.Context(), process.Release{Namespace: "default", Tenant: "tenant-acme", Name: app.Name, Owner: "instance_provisioning/default.acme.own", Fence: 3, Attempt: "x"}))
+	require.NoError(t, w.Apps.Remove(t.Context(), apps.Release{Namespace: "default", Tenant: "tenant-acme", Name: app.Name, Owner: "instance_provisioning/default.acme.own", Fence: 3, Attempt: "x"}))
 
 	b.Upgrade, b.Release = &machine.Upgrade{From: "1.0", To: "sick", Release: 2}, &machine.App{Name: "tenant-acme-r2", Version: "sick"}
 	require.Equal(t, "DEPLOYMENT_UNHEALTHY", w.perform("own", "deploy", 4, b).Failure.Code)

@@ -33,6 +33,7 @@ import (
 	"github.com/bcc94042/instar/providers/domain"
 	"github.com/bcc94042/instar/providers/domain/proxy"
 	"github.com/bcc94042/instar/providers/platform"
+	"github.com/bcc94042/instar/providers/platform/app"
 	"github.com/bcc94042/instar/providers/platform/process"
 	"github.com/bcc94042/instar/providers/platform/storage"
 	"github.com/bcc94042/instar/providers/process/builtin"
@@ -233,9 +234,9 @@ func setup(t *testing.T) *world {
 		t: t, dir: t.TempDir(), env: e, rows: &rows{all: map[string]domain.Row{}, proxy: px}, workers: &workers{}, issuer: &issuer{all: map[string]bool{}},
 		bindings: &bindings{all: map[string]domains.Route{}},
 	}
-	versions := map[string]process.Program{}
+	versions := map[string]app.Program{}
 	for _, v := range []string{"1.0", "1.1", "sick"} {
-		versions[v] = process.Program{Command: []string{self, "application", v}, Env: quick}
+		versions[v] = app.Program{Command: []string{self, "application", v}, Env: quick}
 	}
 	apps, err := process.Open(process.Config{
 		Dir: w.dir, Startup: 40 * time.Second, Grace: 5 * time.Second, Versions: versions,

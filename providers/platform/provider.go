@@ -15,20 +15,9 @@ import (
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/domain"
-	"github.com/bcc94042/instar/providers/platform/process"
+	"github.com/bcc94042/instar/providers/platform/app"
 	"github.com/bcc94042/instar/providers/platform/storage"
 )
-
-// Apps run releases; [process.Apps] does.
-type Apps interface {
-	Host() string
-	Has(version string) bool
-	Ensure(namespace, tenant, owner string) error
-	Forget(namespace, tenant, owner string) error
-	Deploy(ctx context.Context, r process.Release) (address string, err error)
-	Look(ctx context.Context, namespace, name string) (process.Rollout, error)
-	Remove(ctx context.Context, r process.Release) error
-}
 
 // Databases performs the effects of machines/database, and looks at its sessions.
 type Databases interface {
@@ -72,7 +61,7 @@ type Provider struct {
 
 	Table     domain.Table
 	Issuer    Issuer
-	Apps      Apps
+	Apps      app.Provider
 	Storage   storage.Provider
 	Databases Databases
 	Domains   Domains // nil takes no custom domains
@@ -142,7 +131,7 @@ func refuse(code, format string, args ...any) error {
 
 func failure(err error) *machines.Failure {
 	var f *failed
-	var unhealthy *process.UnhealthyError
+	var unhealthy *app.UnhealthyError
 	switch {
 	case errors.As(err, &f):
 		return &f.Failure

@@ -17,8 +17,7 @@ import (
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/machines/session"
 	"github.com/bcc94042/instar/providers"
-	"github.com/bcc94042/instar/providers/platform"
-	"github.com/bcc94042/instar/providers/platform/process"
+	apps "github.com/bcc94042/instar/providers/platform/app"
 	"github.com/bcc94042/instar/providers/platform/storage"
 )
 
@@ -69,7 +68,7 @@ func TestTheWayToAnInstanceToAnotherVersionAndBack(t *testing.T) {
 	require.Equal(t, "1.1", w.says()[:3])
 	require.Equal(t, next.Address, w.bindings.all["shop.acme.test"].Targets[0].Address, "the custom domain follows")
 
-	left := process.Release{Namespace: "default", Tenant: "tenant-acme", Name: "tenant-acme-r3", Version: "1.0", Owner: "instance_provisioning/default.acme.own", Fence: 12, Attempt: "x"}
+	left := apps.Release{Namespace: "default", Tenant: "tenant-acme", Name: "tenant-acme-r3", Version: "1.0", Owner: "instance_provisioning/default.acme.own", Fence: 12, Attempt: "x"}
 	_, err := w.Apps.Deploy(t.Context(), left)
 	require.NoError(t, err)
 	b.App, b.Ledger = &next, ledger("tenant-acme-r2", "tenant-acme-r3")
@@ -279,13 +278,13 @@ func TestAnUndoIsTriedAgainBeforeSomethingIsLeft(t *testing.T) {
 
 // ending are applications of which it is told when one is removed.
 type ending struct {
-	platform.Apps
+	apps.Provider
 	before func()
 }
 
-func (e *ending) Remove(ctx context.Context, r process.Release) error {
+func (e *ending) Remove(ctx context.Context, r apps.Release) error {
 	e.before()
-	return e.Apps.Remove(ctx, r)
+	return e.Provider.Remove(ctx, r)
 }
 
 func TestAReleaseEndsWhenTheProxiesHaveFollowed(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/domain"
-	"github.com/bcc94042/instar/providers/platform/process"
+	"github.com/bcc94042/instar/providers/platform/app"
 	"github.com/bcc94042/instar/providers/platform/storage"
 )
 
@@ -142,11 +142,15 @@ func (j *job) provision(ctx context.Context) (any, error) {
 	if err := j.enter(ctx); err != nil {
 		return nil, err
 	}
-	if err := j.Apps.Ensure(j.task.Namespace, j.body.Name, j.owner); err != nil {
+	if err := j.Apps.Ensure(ctx, j.tenant()); err != nil {
 		return nil, err
 	}
-	i := machine.Instance{ID: "process/" + j.body.Name, Host: j.Apps.Host()}
-	return i, j.made(ctx, true, func(context.Context) error { return j.Apps.Forget(j.task.Namespace, j.body.Name, j.owner) })
+	i := machine.Instance{ID: j.Apps.Kind() + "/" + j.body.Name, Host: j.Apps.Host()}
+	return i, j.made(ctx, true, func(ctx context.Context) error { return j.Apps.Forget(ctx, j.tenant()) })
+}
+
+func (j *job) tenant() app.Tenant {
+	return app.Tenant{Namespace: j.task.Namespace, Name: j.body.Name, Owner: j.owner}
 }
 
 // store makes the bucket.
@@ -164,7 +168,7 @@ func (j *job) store(ctx context.Context) (any, error) {
 	return s, j.made(ctx, false, func(ctx context.Context) error { return j.Storage.Delete(ctx, j.body.Name, j.owner) })
 }
 
-// deploy returns when the release is alive. Processes are fenced by themselves: an attempt that was overtaken makes none.
+// deploy returns when the release is alive. Releases are fenced by themselves; what remembers less than it should is taken back here.
 func (j *job) deploy(ctx context.Context) (any, error) {
 	if j.body.Release == nil {
 		return nil, providers.Errorf(providers.Invalid, "the task %s has no release", j.task.Attempt)
@@ -198,6 +202,9 @@ func (j *job) deploy(ctx context.Context) (any, error) {
 		}
 	}
 	address, err := j.Apps.Deploy(ctx, r)
+	if err == nil {
+		err = j.made(ctx, true, func(ctx context.Context) error { return j.Apps.Remove(ctx, r) })
+	}
 	return machine.App{Name: r.Name, Version: r.Version, Address: address}, err
 }
 
@@ -210,8 +217,8 @@ func (j *job) replace(ctx context.Context) error {
 	return providers.Errorf(providers.Invalid, "%s leads to the release %s, which is there with other values: the session is older than what the tenant has", host, j.body.Release.Name)
 }
 
-func (j *job) release(a *machine.App) process.Release {
-	return process.Release{
+func (j *job) release(a *machine.App) app.Release {
+	return app.Release{
 		Namespace: j.task.Namespace, Tenant: j.body.Name, Name: a.Name, Version: a.Version, Owner: j.owner, Fence: j.task.Fence, Attempt: j.task.Attempt,
 	}
 }

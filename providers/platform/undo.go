@@ -215,8 +215,8 @@ func (j *job) removeBucket(ctx context.Context, _ string) error {
 	return j.Storage.Delete(ctx, j.body.Name, j.owner)
 }
 
-func (j *job) removeInstance(_ context.Context, _ string) error {
-	return j.Apps.Forget(j.task.Namespace, j.body.Name, j.owner)
+func (j *job) removeInstance(ctx context.Context, _ string) error {
+	return j.Apps.Forget(ctx, j.tenant())
 }
 
 func (j *job) releaseSlug(ctx context.Context, _ string) error {

@@ -115,6 +115,8 @@ var options = []option{
 	{"acme-dns-zones", "domains.dns.zones", "comma-separated zones of --acme-dns, whose names are proven by DNS-01"},
 	{"acme-dns-key", "domains.dns.key", "file with the TSIG key for --acme-dns, as tsig-keygen writes it"},
 	{"platform-domain", "platform.domain", "domain below which tenants have instances of their own; empty has none"},
+	{"platform-instances-kind", "platform.instances.kind", "what runs instances: process, docker, systemd or external"},
+	{"platform-instances-socket", "platform.instances.socket", "socket of the engine of containers, of the kind docker"},
 	{"platform-dir", "platform.dir", "directory of instances; empty is platform in the data directory"},
 	{"platform-host", "platform.host", "IP address that instances listen on"},
 	{"platform-ports", "platform.ports", "ports that instances listen on"},

@@ -20,6 +20,7 @@ import (
 // Platform are instances of the tenants' own: what runs, and below which domain each is reached. Without a domain there is no such machine.
 type Platform struct {
 	Domain    string             `koanf:"domain"`    // below which the slugs of tenants are names; a wildcard record leads there to the proxy
+	Instances PlatformInstances  `koanf:"instances"` // what runs releases
 	Versions  map[string]Release `koanf:"versions"`  // of the application, that can be had
 	Channels  map[string]string  `koanf:"channels"`  // version by release channel
 	Sizes     map[string]string  `koanf:"sizes"`     // quota of a tenant's bucket by size of instance; small is 256MiB when there are none
@@ -35,20 +36,38 @@ type Platform struct {
 	Export    string             `koanf:"export"`   // directory that deprovision exports to; there is no export when empty
 }
 
+// PlatformInstances is what runs releases.
+type PlatformInstances struct {
+	Kind   string `koanf:"kind"`   // one of [Kinds]
+	Socket string `koanf:"socket"` // of the engine of the kind docker
+}
+
+// The kinds of what runs releases: processes of this server, containers of an engine of this machine, services of its systemd, and a program elsewhere that answers over NATS.
+const (
+	KindProcess  = "process"
+	KindDocker   = "docker"
+	KindSystemd  = "systemd"
+	KindExternal = "external"
+)
+
+// Kinds are all of them.
+var Kinds = []string{KindProcess, KindDocker, KindSystemd, KindExternal}
+
 // PlatformQuota is how many tenants may have instances, with those that are on their way to one; 0 is no limit.
 type PlatformQuota struct {
 	Instances  int            `koanf:"instances"`
 	Namespaces map[string]int `koanf:"namespaces"` // of each of these
 }
 
-// Release is a version of the application: a program that serves the socket that it is handed, or listens on the port in PORT.
+// Release is a version of the application: a program that serves the socket that it is handed, or listens on the port in PORT, or an image with one.
 type Release struct {
 	Command []string          `koanf:"command"`
+	Image   string            `koanf:"image"`
 	Env     map[string]string `koanf:"env"`
 }
 
 func defaultPlatform() Platform {
-	return Platform{Host: "127.0.0.1", Ports: "20000-29999", Health: "/", Readiness: "/", Startup: time.Minute}
+	return Platform{Instances: PlatformInstances{Kind: KindProcess, Socket: "/var/run/docker.sock"}, Host: "127.0.0.1", Ports: "20000-29999", Health: "/", Readiness: "/", Startup: time.Minute}
 }
 
 var (
@@ -114,10 +133,12 @@ func (p Platform) validate(c *Config) error {
 	check(c.Tenants.On(), "domain: an instance has a database of its own, which needs the section tenants")
 	check(c.Domains.On(), "domain: an instance is reached through the proxy, which needs domains.https")
 	check(!c.Cluster.On(), "domain: instances are processes of one machine, so a member of a cluster cannot have them; run one server, which may be attached (nats.url)")
+	check(slices.Contains(Kinds, p.Instances.Kind), "instances.kind: %q is none of %s", p.Instances.Kind, strings.Join(Kinds, ", "))
+	check(p.Instances.Kind != KindDocker || filepath.IsAbs(p.Instances.Socket), "instances.socket: %q is not the absolute path of a socket", p.Instances.Socket)
 	check(len(p.Versions) > 0, "versions: needs at least one version of the application")
 	for _, name := range slices.Sorted(maps.Keys(p.Versions)) {
 		check(versionForm.MatchString(name), "versions: %q is no name of a version: lower-case letters, digits, and ._- within", name)
-		check(len(p.Versions[name].Command) > 0, "versions.%s.command: needs a program", name)
+		p.runs(name, check)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Channels)) {
 		_, known := p.Versions[p.Channels[name]]
@@ -140,6 +161,20 @@ func (p Platform) validate(c *Config) error {
 	check(strings.HasPrefix(p.Readiness, "/"), "readiness: %q is no path", p.Readiness)
 	check(p.Startup >= time.Second && p.Startup <= time.Hour, "startup: %s is not between 1s and 1h", p.Startup)
 	return errors.Join(errs...)
+}
+
+// runs checks that a version has what its kind runs.
+func (p Platform) runs(version string, check func(ok bool, format string, args ...any)) {
+	r := p.Versions[version]
+	switch p.Instances.Kind {
+	case KindDocker:
+		check(r.Image != "", "versions.%s.image: needs an image", version)
+	case KindExternal:
+		check(len(r.Command) > 0 || r.Image != "", "versions.%s: needs a command or an image, for the provider to run", version)
+	default:
+		check(len(r.Command) > 0, "versions.%s.command: needs a program", version)
+		check(r.Image == "", "versions.%s.image: the kind %s runs no images", version, p.Instances.Kind)
+	}
 }
 
 // redacted has *** in place of what variables have.

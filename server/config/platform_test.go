@@ -32,6 +32,7 @@ tenants: {source: {dsn: "postgres://a@b/c"}, servers: [{name: own, dsn: "postgre
 	}
 	_, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "bad.yaml", `platform:
   domain: Apps
+  instances: {kind: vm}
   versions: {"A": {}}
   channels: {stable: "2"}
   sizes: {small: big}
@@ -43,10 +44,16 @@ tenants: {source: {dsn: "postgres://a@b/c"}, servers: [{name: own, dsn: "postgre
 cluster: {name: c}
 `)), nil)
 	for _, want := range []string{
-		"platform.domain: \"Apps\"", "needs the section tenants", "needs domains.https", "member of a cluster", "platform.versions: \"A\"", "versions.A.command", "channels.stable", "sizes.small", "platform.host", "platform.ports", "platform.health", "platform.readiness", "platform.startup",
+		"platform.domain: \"Apps\"", "platform.instances.kind: \"vm\" is none of process, docker, systemd, external", "needs the section tenants", "needs domains.https", "member of a cluster", "platform.versions: \"A\"", "versions.A.command", "channels.stable", "sizes.small", "platform.host", "platform.ports", "platform.health", "platform.readiness", "platform.startup",
 	} {
 		require.ErrorContains(t, err, want)
 	}
+	for kind, want := range map[string]string{"docker, socket: x": "instances.socket", "docker": "versions.1.image", "systemd": "versions.1.command", "external": "needs a command or an image"} {
+		_, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "kind.yaml", around+`platform: {domain: apps.example.net, instances: {kind: `+kind+`}, versions: {"1": {}}}`)), nil)
+		require.ErrorContains(t, err, want, kind)
+	}
+	_, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "image.yaml", around+`platform: {domain: apps.example.net, versions: {"1": {command: [x], image: y}}}`)), nil)
+	require.ErrorContains(t, err, "the kind process runs no images")
 	_, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "half.yaml", `platform: {channels: {stable: "1"}}`)), nil)
 	require.ErrorContains(t, err, "platform: needs a domain")
 }

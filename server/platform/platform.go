@@ -5,10 +5,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
-	"path/filepath"
 	"time"
 
 	"github.com/bcc94042/instar/internal/wait"
@@ -18,9 +16,7 @@ import (
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/providers/platform"
 	"github.com/bcc94042/instar/providers/platform/export"
-	"github.com/bcc94042/instar/providers/platform/process"
 	"github.com/bcc94042/instar/providers/platform/storage"
-	gateway "github.com/bcc94042/instar/providers/process"
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
 	front "github.com/bcc94042/instar/server/domains"
@@ -47,16 +43,15 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	if !ok {
 		return server.Work{}, errors.New("platform: the machine domain is not served, or comes later in the list of machines")
 	}
-	_, js, err := h.Connect("instances")
+	nc, js, err := h.Connect("instances")
 	if err != nil {
 		return server.Work{}, err
 	}
 	c := h.Config.Platform
-	apps, err := openApps(h)
+	apps, err := openApps(h, nc)
 	if err != nil {
 		return server.Work{}, err
 	}
-	h.OnStop("the instances", func(context.Context) error { return apps.Close(h.Config.StopServices) })
 	client := through(proxy.Addr)
 	h.OnStop("the connections to the proxy", func(context.Context) error { client.CloseIdleConnections(); return nil })
 	sizes := map[string]platform.Size{}
@@ -91,27 +86,6 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	})
 	h.Say("Instances: tenants get names below %s. How they are provisioned: docs/platform.md", c.Domain)
 	return server.Work{Performer: p, Looker: p}, nil
-}
-
-// openApps takes up what runs.
-func openApps(h *server.Host) (*process.Apps, error) {
-	c := h.Config.Platform
-	versions := map[string]process.Program{}
-	for name, v := range c.Versions {
-		versions[name] = process.Program{Command: v.Command, Env: v.Env}
-	}
-	dir := c.Dir
-	if dir == "" {
-		dir = filepath.Join(h.Config.Data, "platform")
-	}
-	first, last := c.Range()
-	apps, err := process.Open(process.Config{
-		Dir: dir, Host: c.Host, Ports: gateway.Ports{First: first, Last: last}, Versions: versions, Health: c.Health, Startup: c.Startup, Log: h.Log,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("platform: %w", err)
-	}
-	return apps, nil
 }
 
 // through is a client that reaches every name by the proxy of this node, as long as that has a certificate which is of the name and good now, and addresses (those of

@@ -9,35 +9,33 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bcc94042/instar/providers/platform/app"
 	"github.com/bcc94042/instar/providers/process"
 	"github.com/bcc94042/instar/providers/process/builtin"
 )
 
-// Program is how a version of the application is run.
-type Program struct {
-	Command []string // the program and its arguments; looked up in PATH once, by Open
-	Env     map[string]string
-}
-
 // Config is what [Open] needs. Dir and Versions have no default.
 type Config struct {
-	Dir      string             // of all tenants; created, readable by the owner only
-	Host     string             // IP address of the sockets; 127.0.0.1 when empty
-	Ports    process.Ports      // of the sockets; the system chooses when it is zero
-	Versions map[string]Program // lower case letters, digits, and ._- within
-	Limits   builtin.Limits     // of each process; 1024 open files when zero
-	Health   string             // path that a live release answers with a status below 400; / when empty
-	Startup  time.Duration      // until it has to answer; 60 s when 0, at most an hour
-	Hung     time.Duration      // one that has not answered for so long is ended, and started anew; Startup when 0
-	Grace    time.Duration      // between SIGTERM and SIGKILL; 10 s when 0
-	Self     []string           // as of providers/process
+	Dir      string                 // of all tenants; created, readable by the owner only
+	Host     string                 // IP address of the sockets; 127.0.0.1 when empty
+	Ports    process.Ports          // of the sockets; the system chooses when it is zero
+	Versions map[string]app.Program // by lower case letters, digits, and ._- within; each has a command, which is looked up in PATH once, by Open
+	Limits   builtin.Limits         // of each process; 1024 open files when zero
+	Health   string                 // path that a live release answers with a status below 400; / when empty
+	Startup  time.Duration          // until it has to answer; 60 s when 0, at most an hour
+	Hung     time.Duration          // one that has not answered for so long is ended, and started anew; Startup when 0
+	Grace    time.Duration          // between SIGTERM and SIGKILL; 10 s when 0
+	Self     []string               // as of providers/process
 	Log      *slog.Logger
 }
+
+var _ app.Provider = (*Apps)(nil)
 
 // Apps are the releases of all tenants on this machine.
 type Apps struct {
 	gateway *process.Gateway
 	config  Config
+	tenants app.Homes
 	homes   sync.Mutex // what is written into the directory of a release, and when that is removed
 }
 
@@ -61,11 +59,14 @@ func Open(c Config) (*Apps, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot run applications of tenants: %w", err)
 	}
-	return &Apps{gateway: g, config: c}, nil
+	return &Apps{gateway: g, config: c, tenants: app.Homes{Dir: filepath.Join(dir, "tenants")}}, nil
 }
 
 // Close ends the supervision. With stop, all processes are ended first, and started again by the next Open; else they run on.
 func (a *Apps) Close(stop bool) error { return a.gateway.Close(stop) }
+
+// Kind is its name in the configuration.
+func (a *Apps) Kind() string { return "process" }
 
 // Host is where releases listen.
 func (a *Apps) Host() string { return a.config.Host }

@@ -1,0 +1,94 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/providers"
+)
+
+// Provider runs releases; see the package's contract.
+type Provider interface {
+	// Kind is its name in the configuration.
+	Kind() string
+	// Host is where releases are reached; empty where each says it.
+	Host() string
+	// Has reports whether a version can be run.
+	Has(version string) bool
+	// Ensure makes what a tenant keeps over its releases.
+	Ensure(ctx context.Context, t Tenant) error
+	// Forget removes it with everything in it. That there is none, or only another owner's, is fine.
+	Forget(ctx context.Context, t Tenant) error
+	Deploy(ctx context.Context, r Release) (address string, err error)
+	Look(ctx context.Context, namespace, name string) (Rollout, error)
+	Remove(ctx context.Context, r Release) error
+}
+
+// Tenant is who has releases.
+type Tenant struct {
+	Namespace string
+	Name      string // DNS label, the same for all its releases
+	Owner     string // whose it is: the key of an entity
+}
+
+// Check refuses names that would reach other things than those of the tenant.
+func (t *Tenant) Check() error {
+	if !machines.IsLabel(t.Namespace) || !machines.IsLabel(t.Name) {
+		return providers.Errorf(providers.Invalid, "namespace %q or tenant %q is no DNS label", t.Namespace, t.Name)
+	}
+	return nil
+}
+
+// Release is a version of a tenant's application that is to run.
+type Release struct {
+	Namespace string
+	Tenant    string // DNS label, the same for all its releases
+	Name      string // DNS label, unlike that of any other release of the namespace, and the same at each attempt
+	Owner     string // whose it is: the key of an entity
+	Fence     uint64 // version of that entity
+	Attempt   string
+	Version   string
+	Env       map[string]string
+	Secrets   map[string]string // by the name of the variable that, with _FILE, has the path
+
+	// Replace is asked by Deploy before it removes a release of this name that has other values, or was never healthy: an error keeps that. Nil keeps none.
+	Replace func(ctx context.Context) error
+}
+
+// Request is the release as a request of a gateway. Its Check is that of the names.
+func (r *Release) Request() providers.Request {
+	return providers.Request{Namespace: r.Namespace, Name: r.Name, UID: r.Owner, Attempt: r.Attempt, Fence: r.Fence}
+}
+
+// Of is the tenant that has the release.
+func (r *Release) Of() Tenant { return Tenant{Namespace: r.Namespace, Name: r.Tenant, Owner: r.Owner} }
+
+// MayReplace asks whether what is there under the name may be removed.
+func (r *Release) MayReplace(ctx context.Context) error {
+	if r.Replace == nil {
+		return nil
+	}
+	return r.Replace(ctx)
+}
+
+// UnhealthyError says that a release does not become healthy.
+type UnhealthyError struct{ Release, Reason string }
+
+func (e *UnhealthyError) Error() string {
+	return fmt.Sprintf("the release %s does not become healthy: %s", e.Release, e.Reason)
+}
+
+// Rollout is how far a release is.
+type Rollout struct {
+	Status  string // starting, ready, or what is wrong
+	Ready   bool
+	Address string // host:port, where it was healthy once
+}
+
+// Program is how a version of the application is run: a command of this machine, or an image.
+type Program struct {
+	Command []string
+	Image   string
+	Env     map[string]string
+}

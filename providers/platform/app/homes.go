@@ -1,0 +1,91 @@
+package app
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/bcc94042/instar/internal/ownfile"
+	"github.com/bcc94042/instar/providers"
+)
+
+// Homes are the directories of tenants. Each is of one owner, whose mark is beside it.
+type Homes struct {
+	Dir string // of all of them
+	mu  sync.Mutex
+}
+
+// Path is where the directory of a tenant is, or would be.
+func (h *Homes) Path(t Tenant) (string, error) {
+	if err := t.Check(); err != nil {
+		return "", err
+	}
+	return filepath.Join(h.Dir, t.Namespace+"."+t.Name), nil
+}
+
+// Ensure makes the directory of a tenant, with the mark of its owner. One with another mark is not taken over; one without any, of an earlier server, gets it.
+func (h *Homes) Ensure(t Tenant) error {
+	dir, err := h.Path(t)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch has, err := ownerOf(dir); {
+	case err != nil:
+		return err
+	case has != "" && has != t.Owner:
+		return providers.Errorf(providers.Invalid, "the directory %s is not of %s but of %s: move it away, or take another name", t.Name, t.Owner, has)
+	}
+	err = ownfile.Replace(markOf(dir), []byte(t.Owner)) // before the directory, which would be nobody's after a crash
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		return providers.Errorf(providers.Internal, "cannot make the directory of %s: %v", t.Name, err)
+	}
+	return nil
+}
+
+// Forget removes the directory of a tenant with everything in it. That there is none, or only another owner's, is fine.
+func (h *Homes) Forget(t Tenant) error {
+	dir, err := h.Path(t)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	has, err := ownerOf(dir)
+	if err != nil || has != "" && has != t.Owner {
+		return err
+	}
+	if err := removed(dir); err != nil {
+		return providers.Errorf(providers.Internal, "cannot remove the directory of %s: %v", t.Name, err)
+	}
+	return nil
+}
+
+// removed removes a directory, and then the mark of its owner, without which what is left would be anybody's.
+func removed(dir string) error {
+	if err := ownfile.RemoveAll(dir); err != nil {
+		return err
+	}
+	return os.RemoveAll(markOf(dir))
+}
+
+// markOf is the file with the owner of a directory. It is beside it, where the tenant's processes do not look.
+func markOf(dir string) string { return dir + ".owner" }
+
+// ownerOf is whose a directory is; empty where there is none, or it has no mark.
+func ownerOf(dir string) (string, error) {
+	_, err := os.Stat(dir)
+	var raw []byte
+	if err == nil {
+		raw, err = os.ReadFile(markOf(dir))
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", providers.Errorf(providers.Internal, "cannot see whose the directory %s is: %v", filepath.Base(dir), err)
+	}
+	return string(raw), nil
+}

@@ -1,0 +1,112 @@
+package app
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/bcc94042/instar/internal/ownfile"
+	"github.com/bcc94042/instar/providers"
+)
+
+// secretDir is where the secrets of a release are, in its directory.
+const secretDir = ".secrets"
+
+// secretName is that of a variable.
+var secretName = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,62}$`)
+
+// Variables are those that a release gets whose directory is home, and that of its tenant is dir: its own, and where its secrets are.
+func Variables(r *Release, home, dir string) (map[string]string, error) {
+	env := maps.Clone(r.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	env["TENANT_DIR"] = dir
+	for name := range r.Secrets {
+		if !secretName.MatchString(name) {
+			return nil, providers.Errorf(providers.Invalid, "%q is no name of a secret", name)
+		}
+		env[name+"_FILE"] = secretPath(home, name)
+	}
+	return env, nil
+}
+
+func secretPath(home, name string) string {
+	return filepath.Join(home, secretDir, strings.ToLower(name))
+}
+
+// KeepSecrets writes the secrets of a release into its directory, for its owner only.
+func KeepSecrets(r *Release, home string) error {
+	for name, value := range r.Secrets {
+		if err := ownfile.Replace(secretPath(home, name), []byte(value)); err != nil {
+			return providers.Errorf(providers.Internal, "cannot write the secret %s of %s: %v", name, r.Name, err)
+		}
+	}
+	return nil
+}
+
+// hidden stands for what nobody is to read.
+const hidden = "***"
+
+// password is that of a URL, behind what it follows.
+var password = regexp.MustCompile(`(://[^\s/:@]*:)[^\s/@]+@`)
+
+// Hide is a message of a release, mostly the last line that its program wrote, without the secrets in its directory and without passwords of URLs. Where the secrets cannot be
+// read, it is only said that there is a message.
+func Hide(home, message string) string {
+	if message == "" {
+		return ""
+	}
+	words, err := secrets(home)
+	if err != nil {
+		return fmt.Sprintf("its message is in its log, and not told: %v", err)
+	}
+	return Redact(message, words)
+}
+
+// Redact is a text without words and without passwords of URLs.
+func Redact(text string, words []string) string {
+	for _, s := range words {
+		text = strings.ReplaceAll(text, s, hidden)
+	}
+	return password.ReplaceAllString(text, "${1}"+hidden+"@")
+}
+
+// secrets are what the files of a release have, and the passwords within, the longest first.
+func secrets(home string) (list []string, err error) {
+	dir := filepath.Join(home, secretDir)
+	files, err := os.ReadDir(dir)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	for _, f := range files {
+		raw, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, Words(string(raw))...)
+	}
+	slices.SortFunc(list, func(x, y string) int { return cmp.Compare(len(y), len(x)) })
+	return list, err
+}
+
+// Words are what is not to be read of a secret: itself, and the password that a URL has.
+func Words(secret string) (list []string) {
+	secret = strings.TrimSpace(secret)
+	list = append(list, secret)
+	if u, err := url.Parse(secret); err == nil {
+		if word, ok := u.User.Password(); ok {
+			list = append(list, word, url.QueryEscape(word), url.PathEscape(word))
+		}
+	}
+	return slices.DeleteFunc(list, func(s string) bool { return s == "" })
+}

@@ -1,0 +1,253 @@
+//go:build linux
+
+package external_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/internal/lockedbuffer"
+	"github.com/bcc94042/instar/internal/wait"
+	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/platform/app"
+	"github.com/bcc94042/instar/providers/platform/app/apptest"
+	"github.com/bcc94042/instar/providers/platform/external"
+	"github.com/bcc94042/instar/providers/platform/process"
+	"github.com/bcc94042/instar/providers/process/builtin"
+	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/streamstest"
+)
+
+// The test binary is also the program that runs templates, and the application of the tenants.
+func TestMain(m *testing.M) {
+	switch {
+	case len(os.Args) > 2 && os.Args[1] == "run-template":
+		os.Exit(builtin.Main(os.Args[2:]))
+	case len(os.Args) > 2 && os.Args[1] == "application":
+		os.Exit(apptest.Application(os.Args[2]))
+	}
+	os.Exit(m.Run())
+}
+
+const quick = "atexit_sleep_ms=0" // of programs that are built with the race detector
+
+func versions(t *testing.T) map[string]app.Program {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	all := map[string]app.Program{}
+	for _, v := range apptest.Versions {
+		all[v] = app.Program{Command: []string{self, "application", v}, Env: map[string]string{"GORACE": quick}}
+	}
+	return all
+}
+
+// elsewhere is a provider in Go: the program that a user would write, around one that runs processes.
+type elsewhere struct {
+	t    *testing.T
+	apps *process.Apps
+
+	mu     sync.Mutex
+	hashes map[string]string
+	failed map[string]string
+	work   sync.WaitGroup
+}
+
+func (e *elsewhere) serve(nc *nats.Conn, names streams.Names) {
+	for verb, do := range map[string]func(*external.Request) (external.Answer, error){
+		external.VerbEnsure: func(q *external.Request) (a external.Answer, err error) {
+			return a, e.apps.Ensure(context.Background(), app.Tenant{Namespace: q.Namespace, Name: q.Tenant, Owner: q.Owner})
+		},
+		external.VerbForget: func(q *external.Request) (a external.Answer, err error) {
+			return a, e.apps.Forget(context.Background(), app.Tenant{Namespace: q.Namespace, Name: q.Tenant, Owner: q.Owner})
+		},
+		external.VerbRemove: func(q *external.Request) (a external.Answer, err error) {
+			return a, e.apps.Remove(context.Background(), of(q))
+		},
+		external.VerbLook: e.look, external.VerbDeploy: e.deploy,
+	} {
+		_, err := nc.QueueSubscribe(names.Provider("instance", verb), "provider", func(m *nats.Msg) {
+			var q external.Request
+			err := json.Unmarshal(m.Data, &q)
+			var a external.Answer
+			if err == nil {
+				a, err = do(&q)
+			}
+			if err != nil {
+				a.Error = &external.Trouble{Code: providers.CodeOf(err), Message: err.Error()}
+				var known *providers.Error
+				if errors.As(err, &known) {
+					a.Error.Message, a.Error.Fence = known.Message, known.Fence
+				}
+			}
+			raw, _ := json.Marshal(a)
+			_ = m.Respond(raw)
+		})
+		require.NoError(e.t, err)
+	}
+	require.NoError(e.t, nc.Flush())
+}
+
+func of(q *external.Request) app.Release {
+	return app.Release{Namespace: q.Namespace, Tenant: q.Tenant, Name: q.Name, Owner: q.Owner, Fence: q.Fence, Attempt: q.Attempt, Version: q.Version, Env: q.Env, Secrets: q.Secrets}
+}
+
+func (e *elsewhere) look(q *external.Request) (external.Answer, error) {
+	at, err := e.apps.Look(context.Background(), q.Namespace, q.Name)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a := external.Answer{Status: at.Status, Ready: at.Ready, Address: at.Address, Hash: e.hashes[q.Name]}
+	if why := e.failed[q.Name]; why != "" {
+		a.Status, a.Failed = why, true
+	}
+	return a, err
+}
+
+// deploy answers when the release is begun, or refused.
+func (e *elsewhere) deploy(q *external.Request) (external.Answer, error) {
+	e.mu.Lock()
+	e.hashes[q.Name], e.failed[q.Name] = q.Hash, ""
+	e.mu.Unlock()
+	ended := make(chan error, 1)
+	e.work.Go(func() {
+		_, err := e.apps.Deploy(e.t.Context(), of(q))
+		var unhealthy *app.UnhealthyError
+		if errors.As(err, &unhealthy) {
+			e.mu.Lock()
+			e.failed[q.Name] = unhealthy.Reason
+			e.mu.Unlock()
+			err = nil
+		}
+		ended <- err
+	})
+	for {
+		select {
+		case err := <-ended:
+			return external.Answer{}, err
+		default:
+		}
+		if _, err := e.apps.Look(context.Background(), q.Namespace, q.Name); err == nil {
+			return external.Answer{}, nil
+		}
+		if err := wait.Pause(e.t.Context(), 10*time.Millisecond); err != nil {
+			return external.Answer{}, err
+		}
+	}
+}
+
+// world is a place that servers reach by a prefix of their own.
+func world(t *testing.T, e *streamstest.Env, names streams.Names, left func(*testing.T) []string) apptest.World {
+	return apptest.World{
+		Open: func(t *testing.T) (app.Provider, func()) {
+			nc := e.Connect()
+			return &external.Apps{NC: nc, Names: names, Versions: versions(t), Startup: 40 * time.Second}, nc.Close
+		},
+		Left: left,
+	}
+}
+
+func entries(t *testing.T, patterns ...string) (all []string) {
+	for _, p := range patterns {
+		list, err := filepath.Glob(p)
+		require.NoError(t, err)
+		all = append(all, list...)
+	}
+	return all
+}
+
+func prefixOf(t *testing.T) streams.Names {
+	return streams.Names{Prefix: strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))}
+}
+
+func TestAProviderElsewhereKeepsTheContract(t *testing.T) {
+	t.Parallel()
+	env := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	apptest.Run(t, apptest.Suite{World: func(t *testing.T) apptest.World {
+		self, err := os.Executable()
+		require.NoError(t, err)
+		dir := t.TempDir()
+		apps, err := process.Open(process.Config{
+			Dir: dir, Startup: 40 * time.Second, Grace: 5 * time.Second, Versions: versions(t), Self: []string{"/usr/bin/env", "GORACE=" + quick, self, "run-template"},
+			Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		})
+		require.NoError(t, err)
+		e, nc := &elsewhere{t: t, apps: apps, hashes: map[string]string{}, failed: map[string]string{}}, env.Connect()
+		t.Cleanup(func() { nc.Close(); e.work.Wait(); require.NoError(t, apps.Close(true)) })
+		names := prefixOf(t)
+		e.serve(nc, names)
+		return world(t, env, names, func(t *testing.T) []string {
+			return entries(t, filepath.Join(dir, "releases", "*", "home"), filepath.Join(dir, "tenants", "*"))
+		})
+	}})
+}
+
+func TestWhereNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	env := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	a := &external.Apps{NC: env.Connect(), Versions: versions(t), Within: 100 * time.Millisecond}
+	_, err := a.Deploy(t.Context(), apptest.Release(1, "1.0"))
+	require.True(t, providers.IsUnavailable(err), "%v", err)
+	require.ErrorContains(t, err, "no provider of instances answers on instar.provider.instance.look: start it")
+
+	nc, answer := env.Connect(), atomic.Pointer[string]{}
+	_, err = nc.Subscribe("instar.provider.instance.*", func(m *nats.Msg) {
+		if said := answer.Load(); said != nil {
+			_ = m.Respond([]byte(*said))
+		}
+	})
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+	_, err = a.Look(t.Context(), "default", "x")
+	require.ErrorContains(t, err, "does not answer")
+	a.Within = 0
+	for said, want := range map[string]string{"[": "cannot be read", `{"ready":true,"address":"here"}`: "no host:port", `{"ready":true}`: "no host:port"} {
+		answer.Store(&said)
+		_, err = a.Look(t.Context(), "default", "x")
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// The example of a provider in Node keeps the whole contract, too.
+func TestProvidersElsewhere(t *testing.T) {
+	t.Parallel()
+	tools, err := filepath.Abs(filepath.Join("..", "..", "..", "internal", "tooltest"))
+	require.NoError(t, err)
+	node, err := exec.LookPath("node")
+	if _, missing := os.Stat(filepath.Join(tools, "node_modules", "nats")); err != nil || missing != nil {
+		t.Skip("node is not here, or its module nats: make test-tools installs it")
+	}
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "examples", "instances", "provider.mjs"))
+	require.NoError(t, err)
+	script := filepath.Join(tools, "node_modules", "instances-test.mjs")
+	require.NoError(t, os.WriteFile(script, text, 0o600))
+	t.Cleanup(func() { _ = os.Remove(script) })
+	env := streamstest.Start(t, embedded.Options{Profile: embedded.OS, Listen: "127.0.0.1:0", Open: true})
+	t.Run("Node", func(t *testing.T) {
+		apptest.Run(t, apptest.Suite{World: func(t *testing.T) apptest.World {
+			names, dir, said := prefixOf(t), t.TempDir(), &lockedbuffer.Buffer{}
+			cmd := exec.Command(node, script, env.Server.ClientURL(), dir, names.Provider("instance", ""))
+			cmd.Stdout, cmd.Stderr = said, said
+			require.NoError(t, cmd.Start())
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			t.Cleanup(func() { _ = cmd.Process.Signal(os.Interrupt); <-ended; t.Log(said.String()) })
+			require.Eventually(t, func() bool { return strings.Contains(said.String(), "ready") }, 30*time.Second, 20*time.Millisecond, "it listens")
+			return world(t, env, names, func(t *testing.T) []string {
+				return entries(t, filepath.Join(dir, "releases", "*"), filepath.Join(dir, "tenants", "*"))
+			})
+		}})
+	})
+}

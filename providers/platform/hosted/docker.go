@@ -1,0 +1,275 @@
+package hosted
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/platform/app"
+)
+
+// Docker is an engine that speaks the HTTP API of Docker over a socket of this machine, version 1.41 or later; Podman has it, too. The API is spoken with net/http: the client
+// library would cost the binary megabytes.
+//
+// A container is of the user of this server, has no capabilities and cannot gain any, and has the directories of its release and its tenant under their own paths. It gets its image
+// if the engine has it not.
+type Docker struct {
+	client *http.Client
+}
+
+// apiVersion is the least one that has everything that is used.
+const apiVersion = "v1.41"
+
+// NewDocker is the engine that listens on a socket; /var/run/docker.sock when empty.
+func NewDocker(socket string) *Docker {
+	socket = cmp.Or(socket, "/var/run/docker.sock")
+	return &Docker{&http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+		IdleConnTimeout: 30 * time.Second,
+	}}}
+}
+
+// Kind is docker.
+func (d *Docker) Kind() string { return "docker" }
+
+// Check fails for a program without an image.
+func (d *Docker) Check(p app.Program) error {
+	if p.Image == "" {
+		return providers.Errorf(providers.Invalid, "the kind docker runs images, and a version has none")
+	}
+	return nil
+}
+
+// container is one that is to be created.
+type container struct {
+	Image        string
+	Cmd          []string            `json:",omitempty"`
+	Env          []string            // NAME=value
+	User         string              // uid:gid
+	Labels       map[string]string   //
+	ExposedPorts map[string]struct{} // PORT/tcp
+	HostConfig   hostConfig
+}
+
+type hostConfig struct {
+	Binds         []string
+	PortBindings  map[string][]portBinding
+	RestartPolicy struct{ Name string }
+	SecurityOpt   []string
+	CapDrop       []string
+	LogConfig     logConfig
+	Init          bool
+}
+
+type logConfig struct {
+	Type   string
+	Config map[string]string
+}
+
+type portBinding struct{ HostIp, HostPort string } // as the API spells them
+
+func containerOf(u *Unit) *container {
+	env := maps.Clone(u.Env)
+	env["HOST"] = "0.0.0.0" // of the container
+	port := strconv.Itoa(u.Port) + "/tcp"
+	c := &container{
+		Image: u.Program.Image, Cmd: u.Program.Command, Env: pairs(env), User: fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()),
+		Labels: map[string]string{"instar.unit": u.Name}, ExposedPorts: map[string]struct{}{port: {}},
+		HostConfig: hostConfig{
+			Binds: []string{u.Home + ":" + u.Home, u.Tenant + ":" + u.Tenant}, PortBindings: map[string][]portBinding{port: {{u.Host, strconv.Itoa(u.Port)}}},
+			SecurityOpt: []string{"no-new-privileges"}, CapDrop: []string{"ALL"}, Init: true,
+			LogConfig: logConfig{"json-file", map[string]string{"max-size": "1m", "max-file": "2"}},
+		},
+	}
+	c.HostConfig.RestartPolicy.Name = "always"
+	return c
+}
+
+// pairs are variables as NAME=value.
+func pairs(env map[string]string) (list []string) {
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		list = append(list, name+"="+env[name])
+	}
+	return list
+}
+
+// Start creates a container, and starts it.
+func (d *Docker) Start(ctx context.Context, u *Unit) error {
+	create := func() error { return d.call(ctx, "POST", "/containers/create?name="+u.Name, containerOf(u), nil) }
+	err := create()
+	if providers.IsNotFound(err) { // the image
+		if err = d.pull(ctx, u.Program.Image); err == nil {
+			err = create()
+		}
+	}
+	var there *conflict
+	if errors.As(err, &there) { // by an attempt before this one
+		err = nil
+	}
+	if err == nil {
+		err = d.call(ctx, "POST", "/containers/"+u.Name+"/start", nil, nil)
+	}
+	return err
+}
+
+// pull has the engine get an image. What goes wrong is in the last lines of the answer.
+func (d *Docker) pull(ctx context.Context, image string) error {
+	name, tag := image, ""
+	if at := strings.LastIndexByte(image, ':'); at > strings.LastIndexByte(image, '/') && !strings.Contains(image, "@") {
+		name, tag = image[:at], image[at+1:]
+	}
+	var progress bytes.Buffer
+	if err := d.call(ctx, "POST", "/images/create?"+url.Values{"fromImage": {name}, "tag": {tag}}.Encode(), nil, &progress); err != nil {
+		return err
+	}
+	for lines := json.NewDecoder(&progress); ; {
+		var line struct {
+			Error string `json:"error"`
+		}
+		if err := lines.Decode(&line); err != nil {
+			return nil // it is its end
+		}
+		if line.Error != "" {
+			return providers.Errorf(providers.Unavailable, "docker cannot get the image %s: %s", image, line.Error)
+		}
+	}
+}
+
+// Look tells of a container.
+func (d *Docker) Look(ctx context.Context, name string) (State, error) {
+	var raw bytes.Buffer
+	if err := d.call(ctx, "GET", "/containers/"+name+"/json", nil, &raw); err != nil {
+		return State{}, err
+	}
+	var c struct {
+		RestartCount int
+		State        struct {
+			Running, Restarting bool
+			ExitCode            int
+			Error               string
+		}
+	}
+	if err := json.Unmarshal(raw.Bytes(), &c); err != nil {
+		return State{}, providers.Errorf(providers.Internal, "docker tells of %s what cannot be read: %v", name, err)
+	}
+	s := State{Running: c.State.Running && !c.State.Restarting, Ends: c.RestartCount}
+	if !s.Running || s.Ends > 0 {
+		s.Message = strings.Join(slices.DeleteFunc([]string{fmt.Sprintf("exit code %d", c.State.ExitCode), c.State.Error, d.last(ctx, name)}, func(s string) bool { return s == "" }), ": ")
+	}
+	return s, nil
+}
+
+// last is the last line that a container wrote; empty where that cannot be read.
+func (d *Docker) last(ctx context.Context, name string) string {
+	var raw bytes.Buffer
+	if err := d.call(ctx, "GET", "/containers/"+name+"/logs?stdout=1&stderr=1&tail=1", nil, &raw); err != nil {
+		return ""
+	}
+	var text []byte
+	for b := raw.Bytes(); len(b) >= 8; { // frames: the stream, three zeros, the length
+		n := min(int(binary.BigEndian.Uint32(b[4:8])), len(b)-8)
+		text, b = append(text, b[8:8+n]...), b[8+n:]
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// grace is what a container has between SIGTERM and SIGKILL, in seconds.
+const grace = "10"
+
+// Remove ends a container, and removes it with its volumes.
+func (d *Docker) Remove(ctx context.Context, name string) error {
+	err := d.call(ctx, "POST", "/containers/"+name+"/stop?t="+grace, nil, nil)
+	if err == nil {
+		err = d.call(ctx, "DELETE", "/containers/"+name+"?force=1&v=1", nil, nil)
+	}
+	if providers.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// conflict is an answer that says that there is one of that name, or that it is being removed.
+type conflict struct{ why *providers.Error }
+
+func (c *conflict) Error() string { return c.why.Error() }
+func (c *conflict) Unwrap() error { return c.why }
+
+// most is how much of an answer is read.
+const most = 4 << 20
+
+// call asks the engine. The answer is written to out, where there is one.
+func (d *Docker) call(ctx context.Context, method, path string, body any, out io.Writer) error {
+	var in io.Reader
+	if body != nil {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			return providers.Errorf(providers.Internal, "cannot ask docker: %v", err)
+		}
+		in = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://docker/"+apiVersion+path, in)
+	if err != nil {
+		return providers.Errorf(providers.Internal, "cannot ask docker: %v", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := d.client.Do(req)
+	if err != nil {
+		return unreached(ctx, err)
+	}
+	defer func() { _ = resp.Body.Close() }() // it was read
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	switch {
+	case err != nil:
+		return unreached(ctx, err)
+	case resp.StatusCode == http.StatusNotModified: // it runs, or has ended
+		return nil
+	case resp.StatusCode >= http.StatusBadRequest:
+		return refusal(resp.StatusCode, raw)
+	case out != nil:
+		_, err = out.Write(raw)
+	}
+	return err
+}
+
+func unreached(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return providers.Errorf(providers.Unavailable, "docker does not answer: %v", err)
+}
+
+// refusal is an answer that is none.
+func refusal(status int, raw []byte) error {
+	var said struct {
+		Message string `json:"message"`
+	}
+	if json.Unmarshal(raw, &said) != nil || said.Message == "" {
+		said.Message = http.StatusText(status)
+	}
+	switch status {
+	case http.StatusNotFound:
+		return providers.Errorf(providers.NotFound, "docker: %s", said.Message)
+	case http.StatusBadRequest:
+		return providers.Errorf(providers.Invalid, "docker: %s", said.Message)
+	case http.StatusConflict:
+		return &conflict{providers.Errorf(providers.Unavailable, "docker: %s", said.Message)}
+	}
+	return providers.Errorf(providers.Unavailable, "docker: %s", said.Message)
+}

@@ -1,0 +1,252 @@
+package hosted_test
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/platform/app/apptest"
+	"github.com/bcc94042/instar/providers/platform/hosted"
+)
+
+// engine answers as Docker does, and runs containers as processes of this machine.
+type engine struct {
+	apptest.Machine
+	t      *testing.T
+	socket string
+
+	mu      sync.Mutex
+	created map[string]map[string]any // by name
+	pulled  map[string]bool
+}
+
+func newEngine(t *testing.T) *engine {
+	dir, err := os.MkdirTemp("", "eng") // the name of a socket is short
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	e := &engine{t: t, socket: filepath.Join(dir, "s"), created: map[string]map[string]any{}, pulled: map[string]bool{}}
+	l, err := net.Listen("unix", e.socket)
+	require.NoError(t, err)
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1.41/containers/create", e.create)
+	mux.HandleFunc("POST /v1.41/images/create", e.pull)
+	mux.HandleFunc("POST /v1.41/containers/{name}/start", e.start)
+	mux.HandleFunc("POST /v1.41/containers/{name}/stop", e.stop)
+	mux.HandleFunc("DELETE /v1.41/containers/{name}", e.remove)
+	mux.HandleFunc("GET /v1.41/containers/{name}/json", e.inspect)
+	mux.HandleFunc("GET /v1.41/containers/{name}/logs", e.logs)
+	srv := &http.Server{Handler: mux}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = srv.Serve(l)
+	}()
+	t.Cleanup(func() { _ = srv.Close(); <-served })
+	return e
+}
+
+func say(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+func refuse(w http.ResponseWriter, status int, format string, args ...any) {
+	say(w, status, map[string]string{"message": fmt.Sprintf(format, args...)})
+}
+
+func (e *engine) create(w http.ResponseWriter, r *http.Request) {
+	var body map[string]any
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		refuse(w, http.StatusBadRequest, "%v", err)
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	name, image := r.URL.Query().Get("name"), body["Image"].(string)
+	switch {
+	case e.created[name] != nil:
+		refuse(w, http.StatusConflict, "Conflict. The container name %q is already in use", name)
+	case !e.pulled[image]:
+		refuse(w, http.StatusNotFound, "No such image: %s", image)
+	default:
+		e.created[name] = body
+		say(w, http.StatusCreated, map[string]string{"Id": name})
+	}
+}
+
+func (e *engine) pull(w http.ResponseWriter, r *http.Request) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	image := r.URL.Query().Get("fromImage") + ":" + r.URL.Query().Get("tag")
+	if !strings.HasPrefix(image, "registry.test/app:") {
+		say(w, http.StatusOK, map[string]string{"error": "pull access denied for " + image})
+		return
+	}
+	e.pulled[image] = true
+	say(w, http.StatusOK, map[string]string{"status": "Download complete"})
+}
+
+func (e *engine) start(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	e.mu.Lock()
+	body := e.created[name]
+	e.mu.Unlock()
+	if body == nil {
+		refuse(w, http.StatusNotFound, "No such container: %s", name)
+		return
+	}
+	run := &apptest.Job{}
+	for _, p := range body["Env"].([]any) {
+		run.Environ = append(run.Environ, strings.Replace(p.(string), "HOST=0.0.0.0", "HOST=127.0.0.1", 1))
+	}
+	run.Environ = environ(run.Environ)
+	for _, word := range body["Cmd"].([]any) {
+		run.Command = append(run.Command, word.(string))
+	}
+	if e.Start(name, run) != nil {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (e *engine) stop(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	e.mu.Lock()
+	there := e.created[name] != nil
+	e.mu.Unlock()
+	switch {
+	case !there:
+		refuse(w, http.StatusNotFound, "No such container: %s", name)
+	case e.Remove(name):
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		w.WriteHeader(http.StatusNotModified)
+	}
+}
+
+func (e *engine) remove(w http.ResponseWriter, r *http.Request) {
+	e.mu.Lock()
+	delete(e.created, r.PathValue("name"))
+	e.mu.Unlock()
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (e *engine) inspect(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	e.mu.Lock()
+	there := e.created[name] != nil
+	e.mu.Unlock()
+	if !there {
+		refuse(w, http.StatusNotFound, "No such container: %s", name)
+		return
+	}
+	s, _ := e.Machine.Look(name)
+	say(w, http.StatusOK, map[string]any{"RestartCount": s.Ends, "State": map[string]any{"Running": s.Running, "Restarting": !s.Running && s.Ends > 0, "ExitCode": s.Code, "Error": ""}})
+}
+
+func (e *engine) logs(w http.ResponseWriter, r *http.Request) {
+	s, _ := e.Machine.Look(r.PathValue("name"))
+	frame := binary.BigEndian.AppendUint32([]byte{2, 0, 0, 0}, uint32(len(s.Last)))
+	_, _ = w.Write(append(frame, s.Last...))
+}
+
+func TestDockerKeepsTheContract(t *testing.T) {
+	t.Parallel()
+	apptest.Run(t, apptest.Suite{World: func(t *testing.T) apptest.World {
+		e := newEngine(t)
+		return world(t, hosted.NewDocker(e.socket), &e.Machine)
+	}})
+}
+
+// What keeps a container from the machine is asked of the engine: a fake one tells only that.
+func TestWhatAContainerIsAskedFor(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	w := world(t, hosted.NewDocker(e.socket), &e.Machine)
+	p, stop := w.Open(t)
+	defer stop()
+	address, err := p.Deploy(t.Context(), apptest.Release(1, "1.0"))
+	require.NoError(t, err)
+	has := apptest.Ask(t, address)
+	body := e.created["instar-default.tenant-acme-r1"]
+	host := body["HostConfig"].(map[string]any)
+	require.Equal(t, "registry.test/app:1.0", body["Image"])
+	require.Equal(t, fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()), body["User"])
+	require.Equal(t, []any{"no-new-privileges"}, host["SecurityOpt"])
+	require.Equal(t, []any{"ALL"}, host["CapDrop"])
+	require.Equal(t, []any{has.Home + ":" + has.Home, has.Dir + ":" + has.Dir}, host["Binds"])
+	require.Equal(t, map[string]any{has.Port + "/tcp": []any{map[string]any{"HostIp": "127.0.0.1", "HostPort": has.Port}}}, host["PortBindings"])
+	require.Equal(t, address, "127.0.0.1:"+has.Port)
+}
+
+func TestAnImageThatCannotBeHadIsTold(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	c := config(t, hosted.NewDocker(e.socket))
+	other := program("1.0")
+	other.Image = "elsewhere/app"
+	c.Versions["1.0"] = other
+	a, err := hosted.Open(c)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, a.Close(false)) }()
+	_, err = a.Deploy(t.Context(), apptest.Release(1, "1.0"))
+	require.True(t, providers.IsUnavailable(err), "%v", err)
+	require.ErrorContains(t, err, "pull access denied for elsewhere/app")
+	_, err = a.Look(t.Context(), "default", "tenant-acme-r1")
+	require.True(t, providers.IsNotFound(err), "%v", err)
+}
+
+// What was removed behind the server's back, or by a restart of the machine, is made again under its address.
+func TestWhatIsGoneIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	w := world(t, hosted.NewDocker(e.socket), &e.Machine)
+	p, stop := w.Open(t)
+	address, err := p.Deploy(t.Context(), apptest.Release(1, "1.0"))
+	stop()
+	require.NoError(t, err)
+	before := apptest.Ask(t, address)
+	const name = "instar-default.tenant-acme-r1"
+	require.True(t, e.Remove(name))
+	e.mu.Lock()
+	delete(e.created, name)
+	e.mu.Unlock()
+	_, stop = w.Open(t)
+	defer stop()
+	require.NotEqual(t, before.PID, apptest.Ask(t, address).PID)
+}
+
+func TestAnEngineThatIsGoneIsUnavailable(t *testing.T) {
+	t.Parallel()
+	d := hosted.NewDocker(filepath.Join(t.TempDir(), "none"))
+	_, err := d.Look(t.Context(), "x")
+	require.True(t, providers.IsUnavailable(err), "%v", err)
+}
+
+// Against an engine of this machine, where one runs: that its answers are those of the fake one.
+func TestARealEngine(t *testing.T) {
+	t.Parallel()
+	if _, err := net.Dial("unix", "/var/run/docker.sock"); err != nil {
+		t.Skip("no engine of containers runs here, so what is asked of it was only asked of a fake one: ", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	d := hosted.NewDocker("")
+	_, err := d.Look(ctx, "instar-there-is-none")
+	require.True(t, providers.IsNotFound(err), "%v", err)
+	require.NoError(t, d.Remove(ctx, "instar-there-is-none"))
+}

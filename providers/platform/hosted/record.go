@@ -1,0 +1,165 @@
+package hosted
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/bcc94042/instar/internal/ownfile"
+	"github.com/bcc94042/instar/internal/wait"
+	"github.com/bcc94042/instar/providers"
+)
+
+// record is what is known of a release. One that is gone has its fence alone.
+type record struct {
+	Key     string    `json:"key"`
+	Fence   uint64    `json:"fence"`
+	Gone    bool      `json:"gone,omitempty"`
+	Hash    string    `json:"hash,omitempty"` // of what was asked for, without the port
+	Unit    Unit      `json:"unit,omitzero"`
+	Began   time.Time `json:"began,omitzero"`
+	Healthy bool      `json:"healthy,omitempty"` // it was once
+	Failed  bool      `json:"failed,omitempty"`  // it has had its time
+	Problem string    `json:"problem,omitempty"`
+}
+
+const recordName = "release.json"
+
+func (a *Apps) home(key string) string { return filepath.Join(a.config.Dir, "releases", key, "home") }
+
+func (a *Apps) path(key string) string {
+	return filepath.Join(a.config.Dir, "releases", key, recordName)
+}
+
+// read is what is known of a release: one that is gone, where nothing is.
+func (a *Apps) read(key string) (*record, error) {
+	r := &record{Key: key, Gone: true}
+	raw, err := os.ReadFile(a.path(key)) // #nosec G304 -- of labels, below the directory of releases
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err == nil {
+		r.Gone = false
+		err = json.Unmarshal(raw, r)
+	}
+	if err != nil {
+		return nil, providers.Errorf(providers.Internal, "cannot read what is known of the release %s: %v", key, err)
+	}
+	return r, nil
+}
+
+func (a *Apps) write(r *record) error {
+	raw, err := json.Marshal(r)
+	if err == nil {
+		err = ownfile.Replace(a.path(r.Key), raw)
+	}
+	if err != nil {
+		return providers.Errorf(providers.Internal, "cannot store what is known of the release %s: %v", r.Key, err)
+	}
+	return nil
+}
+
+// note changes what is known of a release that is still the one of at, and at with it.
+func (a *Apps) note(at *record, change func(*record)) error {
+	l := a.lock(at.Key)
+	l.Lock()
+	defer l.Unlock()
+	has, err := a.read(at.Key)
+	if err != nil {
+		return err
+	}
+	if has.Gone || has.Hash != at.Hash {
+		return providers.Errorf(providers.Unavailable, "the release %s is another one meanwhile", at.Key)
+	}
+	change(has)
+	*at = *has
+	return a.write(has)
+}
+
+// records are those of all releases. One that cannot be read is told, and left out.
+func (a *Apps) records() (all []*record) {
+	list, err := os.ReadDir(filepath.Join(a.config.Dir, "releases"))
+	for _, e := range list {
+		r, errRead := a.read(e.Name())
+		if errRead != nil {
+			err = errors.Join(err, errRead)
+			continue
+		}
+		all = append(all, r)
+	}
+	if err != nil {
+		a.config.Log.Warn("not everything that is known of releases can be read", "error", err)
+	}
+	return all
+}
+
+// place gives a release a port if it has none, and stores what is known of it.
+func (a *Apps) place(r *record) error {
+	a.ports.Lock()
+	defer a.ports.Unlock()
+	if r.Unit.Port == 0 {
+		used := map[int]bool{}
+		for _, other := range a.records() {
+			used[other.Unit.Port] = !other.Gone
+		}
+		if r.Unit.Port = a.free(used); r.Unit.Port == 0 {
+			return providers.Later(5*time.Second, "all ports from %d to %d of %s are in use: free one, or widen the range", a.config.First, a.config.Last, a.config.Host)
+		}
+	}
+	return a.write(r)
+}
+
+// free is a port that nobody listens on, or 0.
+func (a *Apps) free(used map[int]bool) int {
+	for port := a.config.First; port <= a.config.Last; port++ {
+		if used[port] {
+			continue
+		}
+		l, err := net.Listen("tcp", net.JoinHostPort(a.config.Host, strconv.Itoa(port)))
+		if err != nil {
+			continue
+		}
+		at, _ := l.Addr().(*net.TCPAddr)
+		if err := l.Close(); err == nil && !used[at.Port] {
+			return at.Port
+		}
+	}
+	return 0
+}
+
+// watch makes units again that are gone, until ctx ends.
+func (a *Apps) watch(ctx context.Context) {
+	defer close(a.ended)
+	for {
+		for _, r := range a.records() {
+			if err := a.revive(ctx, r.Key); err != nil && ctx.Err() == nil {
+				a.config.Log.Warn("it is not known whether a release runs, which is looked at again", "release", r.Key, "error", err)
+			}
+		}
+		if wait.Pause(ctx, 10*time.Second) != nil {
+			return
+		}
+	}
+}
+
+// revive makes the unit of a release again that should be there.
+func (a *Apps) revive(ctx context.Context, key string) error {
+	l := a.lock(key)
+	l.Lock()
+	defer l.Unlock()
+	r, err := a.read(key)
+	if err != nil || r.Gone || r.Failed {
+		return err
+	}
+	if _, err = a.config.Engine.Look(ctx, r.Unit.Name); !providers.IsNotFound(err) {
+		return err
+	}
+	a.config.Log.Info("the unit of a release is gone, and made again", "release", key)
+	return a.config.Engine.Start(ctx, r.Unit.full())
+}

@@ -1,0 +1,142 @@
+package hosted
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+
+	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/platform/app"
+)
+
+// Systemd runs releases as transient services of the system's manager, or of the user's where this server is not root. They become no other user, and what they write goes into the journal.
+type Systemd struct {
+	// Run runs systemd-run, systemctl and journalctl, and returns what they wrote; nil runs those of PATH.
+	Run func(ctx context.Context, name string, args ...string) ([]byte, error)
+}
+
+// Kind is systemd.
+func (s *Systemd) Kind() string { return "systemd" }
+
+// Check fails for a program without a command.
+func (s *Systemd) Check(p app.Program) error {
+	if len(p.Command) == 0 {
+		return providers.Errorf(providers.Invalid, "the kind systemd runs commands, and a version has none")
+	}
+	return nil
+}
+
+func (s *Systemd) run(ctx context.Context, name string, args ...string) ([]byte, error) {
+	if os.Getuid() != 0 {
+		args = append([]string{"--user"}, args...)
+	}
+	do := s.Run
+	if do == nil {
+		do = run
+	}
+	out, err := do(ctx, name, args...)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return out, err
+}
+
+// run runs a program, whose error has what it wrote about it.
+func run(ctx context.Context, name string, args ...string) ([]byte, error) {
+	var said bytes.Buffer
+	cmd := exec.CommandContext(ctx, name, args...) // #nosec G204 -- the tools of systemd
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%s: %s", name, cmp.Or(strings.TrimSpace(said.String()), err.Error()))
+	}
+	return out, err
+}
+
+// properties are those of every release. It is started again without end: what has failed before it was healthy is removed.
+var properties = []string{
+	"Restart=always", "RestartSec=1", "StartLimitIntervalSec=0", "KillMode=control-group", "TimeoutStopSec=10", "NoNewPrivileges=yes", "LimitCORE=0", "LimitNOFILE=1024", "PrivateTmp=yes",
+	"ProtectSystem=full",
+}
+
+// Start makes a transient service. One that is there stays.
+func (s *Systemd) Start(ctx context.Context, u *Unit) error {
+	now, err := s.show(ctx, u.Name)
+	if err != nil || now["LoadState"] == "loaded" {
+		return err
+	}
+	args := []string{"--quiet", "--collect", "--unit=" + u.Name, "--working-directory=" + u.Home}
+	for _, p := range properties {
+		args = append(args, "--property="+p)
+	}
+	env := maps.Clone(u.Env)
+	env["HOST"] = u.Host
+	for _, pair := range pairs(env) {
+		args = append(args, "--setenv="+pair)
+	}
+	if _, err = s.run(ctx, "systemd-run", append(append(args, "--"), u.Program.Command...)...); err != nil && ctx.Err() == nil {
+		return providers.Errorf(providers.Unavailable, "cannot start %s: %v", u.Name, err)
+	}
+	return err
+}
+
+// show are properties of a service. systemctl tells them of one that is not there as well.
+func (s *Systemd) show(ctx context.Context, name string) (map[string]string, error) {
+	out, err := s.run(ctx, "systemctl", "show", "--property=LoadState,ActiveState,NRestarts,ExecMainStatus", name+".service")
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, providers.Errorf(providers.Unavailable, "systemd does not tell of %s: %v", name, err)
+	}
+	now := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		if key, value, found := strings.Cut(strings.TrimSpace(line), "="); found {
+			now[key] = value
+		}
+	}
+	return now, nil
+}
+
+// Look tells of a service.
+func (s *Systemd) Look(ctx context.Context, name string) (State, error) {
+	now, err := s.show(ctx, name)
+	if err != nil {
+		return State{}, err
+	}
+	if now["LoadState"] != "loaded" {
+		return State{}, providers.Errorf(providers.NotFound, "systemd has no service %s", name)
+	}
+	at := State{Running: now["ActiveState"] == "active"}
+	if at.Ends, err = strconv.Atoi(cmp.Or(now["NRestarts"], "0")); err != nil {
+		return State{}, providers.Errorf(providers.Internal, "systemd tells of %s what cannot be read: %v", name, err)
+	}
+	if !at.Running || at.Ends > 0 {
+		at.Message = "exit code " + now["ExecMainStatus"]
+		// What cannot be read is only missing.
+		if line, err := s.run(ctx, "journalctl", "--quiet", "--output=cat", "--lines=1", "_SYSTEMD_UNIT="+name+".service", "+", "_SYSTEMD_USER_UNIT="+name+".service"); err == nil && len(line) > 0 {
+			at.Message += ": " + strings.TrimSpace(string(line))
+		}
+	}
+	return at, nil
+}
+
+// Remove stops a service, of which nothing stays.
+func (s *Systemd) Remove(ctx context.Context, name string) error {
+	_, errStop := s.run(ctx, "systemctl", "stop", name+".service")
+	_, errReset := s.run(ctx, "systemctl", "reset-failed", name+".service")
+	now, err := s.show(ctx, name)
+	switch {
+	case err != nil:
+		return err
+	case now["LoadState"] == "loaded":
+		return providers.Errorf(providers.Unavailable, "systemd does not end %s: %v", name, cmp.Or(errStop, errReset))
+	}
+	return nil
+}
