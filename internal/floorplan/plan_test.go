@@ -96,7 +96,7 @@ var plan = []room{
 	{path: "providers/database/...", ours: []string{"internal/wait", "machines", "machines/database", "providers", "providers/database/..."}, outside: []string{
 		pgx, "github.com/jackc/pglogrepl", goose, "github.com/tink-crypto/tink-go/v2", "golang.org/x/sync", "golang.org/x/time",
 	}, tests: []string{"internal/postgres"}},
-	// Instances of tenants: storage knows JetStream, and nothing of the machine.
+	// Instances of tenants: storage knows its stores, and nothing of the machine.
 	{path: "providers/platform", ours: []string{
 		"internal/wait", "machines", "machines/database", "machines/domain", "machines/platform", "machines/session", "providers", "providers/domain", "providers/platform/app", "providers/platform/storage",
 	}, tests: []string{"internal/postgres", "providers/database/...", "providers/domain/proxy", "providers/platform/process", "providers/process/builtin", "streams/embedded", "streams/streamstest"}},
@@ -106,8 +106,8 @@ var plan = []room{
 	{path: "providers/platform/process", ours: []string{"internal/ownfile", "internal/wait", "machines", "machines/service", "providers", "providers/platform/app", "providers/process", "providers/process/builtin"}, tests: []string{"providers/platform/app/apptest"}},
 	{path: "providers/platform/hosted", ours: []string{"internal/ownfile", "internal/wait", "machines", "providers", "providers/platform/app", "providers/process/environ"}, tests: []string{"providers/platform/app/apptest"}},
 	{path: "providers/platform/external", ours: []string{"internal/wait", "providers", "providers/platform/app", "providers/process/environ", "streams"}, outside: []string{natsgo}, tests: []string{"providers/platform/app/apptest", "providers/platform/process", "providers/process/builtin", "streams/embedded", "streams/streamstest"}},
-	{path: "providers/platform/export", ours: []string{"internal/ownfile", "providers", "providers/database/pg"}, outside: []string{natsgo, pgx}, tests: []string{"internal/postgres", "providers/database/databasetest", "streams/embedded", "streams/streamstest"}},
-	{path: "providers/platform/storage", ours: []string{"providers"}, outside: []string{natsgo}, tests: []string{"providers/platform/storage/storagetest", "streams/embedded", "streams/streamstest"}},
+	{path: "providers/platform/export", ours: []string{"internal/ownfile", "providers", "providers/database/pg", "providers/platform/storage"}, outside: []string{pgx}, tests: []string{"internal/postgres", "providers/database/databasetest", "streams/embedded", "streams/streamstest"}},
+	{path: "providers/platform/storage", ours: []string{"providers"}, outside: []string{natsgo, "github.com/minio/minio-go/v7"}, tests: []string{"providers/platform/storage/storagetest", "streams/embedded", "streams/streamstest"}},
 	{path: "providers/platform/storage/storagetest", ours: []string{"providers", "providers/platform/storage"}, outside: []string{testify}},
 	{path: "providers/database/databasetest", ours: []string{"internal/postgres", "providers/database/..."}, outside: []string{pgx, testify}},
 
@@ -196,7 +196,7 @@ var plan = []room{
 	{path: "server/tenants", ours: []string{"api", "api/audit", "api/problem", "api/rest", "client/tenantdb", "consumers/audit", "internal/wait", "kv", "kv/index", "machines", "machines/database", "providers/database/...", "server", "server/config", "server/keyset", "streams", "streams/audit", "streams/publish"}, outside: []string{natsgo}, tests: []string{"internal/postgres", "machines/...", "server/..."}},
 	{path: "server/keyset", ours: []string{"providers/database/secret"}},
 	{path: "server/domains", ours: []string{"api", "api/admin", "api/limits", "api/problem", "internal/wait", "kv", "kv/certificates", "kv/index", "machines", "machines/domain", "providers/domain/...", "providers/guard", "server", "server/config", "server/keyset", "streams", "streams/publish"}, tests: []string{"internal/authority", "machines/...", "server/..."}},
-	{path: "server/platform", ours: []string{"internal/wait", "kv/index", "machines", "machines/database", "machines/domain", "machines/platform", "providers", "providers/domain", "providers/platform/...", "providers/process", "server", "server/config", "server/domains", "server/tenants", "streams", "streams/publish"}, outside: []string{natsgo}, tests: []string{"internal/authority", "internal/postgres", "machines/...", "providers/database/...", "providers/process/builtin", "server/..."}}, // it gives what these two have
+	{path: "server/platform", ours: []string{"internal/wait", "kv/index", "machines", "machines/database", "machines/domain", "machines/platform", "providers", "providers/domain", "providers/platform/...", "providers/process", "server", "server/config", "server/domains", "server/tenants", "streams", "streams/publish"}, outside: []string{natsgo, "github.com/minio/minio-go/v7"}, tests: []string{"internal/authority", "internal/postgres", "machines/...", "providers/database/...", "providers/process/builtin", "server/..."}}, // it gives what these two have
 	{path: "server/relays", ours: []string{"api", "api/admin", "internal/postgres", "internal/wait", "kv", "kv/index", "machines", "machines/relay", "providers/relay", "server", "server/config", "streams/..."}, outside: []string{natsgo, pgx, uuid, metrics}},
 	{path: "server/builtin", ours: []string{"machines/...", "providers/process/builtin", "server/..."}},
 

@@ -65,6 +65,7 @@ type Instance struct {
 type Storage struct {
 	ID          string `json:"storageId"`
 	Bucket      string `json:"bucket"`
+	Prefix      string `json:"prefix,omitempty"` // of its objects, where the bucket is shared
 	Endpoint    string `json:"endpoint,omitempty"`
 	Credentials string `json:"credentials,omitempty"`
 }

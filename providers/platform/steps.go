@@ -164,7 +164,7 @@ func (j *job) store(ctx context.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := machine.Storage{ID: b.ID, Bucket: b.Name, Endpoint: b.Endpoint}
+	s := machine.Storage{ID: b.ID, Bucket: b.Name, Prefix: b.Prefix, Endpoint: b.Endpoint}
 	return s, j.made(ctx, false, func(ctx context.Context) error { return j.Storage.Delete(ctx, j.body.Name, j.owner) })
 }
 
@@ -194,6 +194,11 @@ func (j *job) deploy(ctx context.Context) (any, error) {
 	}
 	if s := j.body.Storage; s != nil {
 		r.Env["STORAGE_BUCKET"] = s.Bucket
+		for name, value := range map[string]string{"STORAGE_PREFIX": s.Prefix, "STORAGE_ENDPOINT": s.Endpoint} {
+			if value != "" {
+				r.Env[name] = value
+			}
+		}
 	}
 	if j.Secrets != nil {
 		var err error

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,6 +22,7 @@ import (
 type Platform struct {
 	Domain    string             `koanf:"domain"`    // below which the slugs of tenants are names; a wildcard record leads there to the proxy
 	Instances PlatformInstances  `koanf:"instances"` // what runs releases
+	Storage   PlatformStorage    `koanf:"storage"`   // where the buckets of tenants are
 	Versions  map[string]Release `koanf:"versions"`  // of the application, that can be had
 	Channels  map[string]string  `koanf:"channels"`  // version by release channel
 	Sizes     map[string]string  `koanf:"sizes"`     // quota of a tenant's bucket by size of instance; small is 256MiB when there are none
@@ -53,6 +55,32 @@ const (
 // Kinds are all of them.
 var Kinds = []string{KindProcess, KindDocker, KindSystemd, KindExternal}
 
+// PlatformStorage is where the buckets of tenants are: in JetStream, or in a store that speaks S3.
+type PlatformStorage struct {
+	Kind        string `koanf:"kind"`        // jetstream or s3
+	Endpoint    string `koanf:"endpoint"`    // URL of the store
+	Region      string `koanf:"region"`      // of buckets that are made
+	Bucket      string `koanf:"bucket"`      // in which each tenant has a prefix; empty is a bucket for each
+	Credentials string `koanf:"credentials"` // file of this server's, as ~/.aws/credentials; empty looks where the tools of S3 do
+	Tenants     string `koanf:"tenants"`     // directory with a file of the same form for each tenant, which its releases get; empty gives them none
+}
+
+// The kinds of stores.
+const (
+	StorageJetStream = "jetstream"
+	StorageS3        = "s3"
+)
+
+func (s PlatformStorage) validate(check func(ok bool, format string, args ...any)) {
+	check(s.Kind == StorageJetStream || s.Kind == StorageS3, "storage.kind: %q is neither jetstream nor s3", s.Kind)
+	u, err := url.Parse(s.Endpoint)
+	check(err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil && strings.Trim(u.Path, "/") == "" && u.RawQuery == "", "storage.endpoint: %q is not scheme, host and port of a store, as https://s3.amazonaws.com", s.Endpoint)
+	for name, path := range map[string]string{"credentials": s.Credentials, "tenants": s.Tenants} {
+		check(path == "" || filepath.IsAbs(path), "storage.%s: %q is not an absolute path", name, path)
+	}
+	check(s.Kind == StorageS3 || s.Bucket == "" && s.Tenants == "", "storage: a shared bucket and credentials of tenants are of the kind s3")
+}
+
 // PlatformQuota is how many tenants may have instances, with those that are on their way to one; 0 is no limit.
 type PlatformQuota struct {
 	Instances  int            `koanf:"instances"`
@@ -67,7 +95,7 @@ type Release struct {
 }
 
 func defaultPlatform() Platform {
-	return Platform{Instances: PlatformInstances{Kind: KindProcess, Socket: "/var/run/docker.sock"}, Host: "127.0.0.1", Ports: "20000-29999", Health: "/", Readiness: "/", Startup: time.Minute}
+	return Platform{Instances: PlatformInstances{Kind: KindProcess, Socket: "/var/run/docker.sock"}, Storage: PlatformStorage{Kind: StorageJetStream, Endpoint: "https://s3.amazonaws.com", Region: "us-east-1"}, Host: "127.0.0.1", Ports: "20000-29999", Health: "/", Readiness: "/", Startup: time.Minute}
 }
 
 var (
@@ -135,6 +163,7 @@ func (p Platform) validate(c *Config) error {
 	check(!c.Cluster.On(), "domain: instances are processes of one machine, so a member of a cluster cannot have them; run one server, which may be attached (nats.url)")
 	check(slices.Contains(Kinds, p.Instances.Kind), "instances.kind: %q is none of %s", p.Instances.Kind, strings.Join(Kinds, ", "))
 	check(p.Instances.Kind != KindDocker || filepath.IsAbs(p.Instances.Socket), "instances.socket: %q is not the absolute path of a socket", p.Instances.Socket)
+	p.Storage.validate(check)
 	check(len(p.Versions) > 0, "versions: needs at least one version of the application")
 	for _, name := range slices.Sorted(maps.Keys(p.Versions)) {
 		check(versionForm.MatchString(name), "versions: %q is no name of a version: lower-case letters, digits, and ._- within", name)

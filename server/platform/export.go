@@ -6,6 +6,7 @@ import (
 	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/providers/platform/export"
+	"github.com/bcc94042/instar/providers/platform/storage"
 	"github.com/bcc94042/instar/server/tenants"
 )
 
@@ -14,7 +15,7 @@ func exports(files *export.Files, databases *tenants.Databases) func(context.Con
 	return func(ctx context.Context, t *machines.Task, b *machine.Task) error {
 		of := export.Tenant{Name: t.Key() + b.RetiringAt.UTC().Format("-20060102T150405Z"), Tenant: b.Request.EnterpriseID, Session: t.Key()}
 		if b.Storage != nil {
-			of.Bucket = b.Storage.Bucket
+			of.Bucket = storage.Bucket{ID: b.Storage.ID, Name: b.Storage.Bucket, Prefix: b.Storage.Prefix}
 		}
 		if b.Database != nil {
 			var err error

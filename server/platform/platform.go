@@ -11,12 +11,10 @@ import (
 
 	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/machines"
-	"github.com/bcc94042/instar/machines/database"
 	domains "github.com/bcc94042/instar/machines/domain"
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/providers/platform"
 	"github.com/bcc94042/instar/providers/platform/export"
-	"github.com/bcc94042/instar/providers/platform/storage"
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
 	front "github.com/bcc94042/instar/server/domains"
@@ -52,6 +50,10 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	if err != nil {
 		return server.Work{}, err
 	}
+	buckets, err := openBuckets(h, js)
+	if err != nil {
+		return server.Work{}, err
+	}
 	client := through(proxy.Addr)
 	h.OnStop("the connections to the proxy", func(context.Context) error { client.CloseIdleConnections(); return nil })
 	sizes := map[string]platform.Size{}
@@ -60,19 +62,13 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	}
 	p := &platform.Provider{
 		Domain: c.Domain, Channels: c.Channels, Sizes: sizes, Env: c.Env, Health: domains.Health{Path: c.Health}, Readiness: c.Readiness,
-		Table: proxy, Issuer: proxy.Issuer, Apps: apps, Storage: &storage.ObjectStores{JS: js, Replicas: h.Replicas, Prefix: h.Deps.Names.Bucket("")}, Databases: databases,
+		Table: proxy, Issuer: proxy.Issuer, Apps: apps, Storage: buckets, Databases: databases,
 		Domains: &bindings{commands: h.Deps.Commands, domains: h.Indexes.Get(domains.Machine.Name)}, Client: client,
 		Quota: quota(c.Quota, proxy.Owners), Approval: func(*machines.Task) bool { return c.Approval }, Traffic: proxy.Traffic,
-		Secrets: func(enterprise string, has *database.Allocated) (map[string]string, error) {
-			if has == nil {
-				return nil, nil
-			}
-			url, err := databases.URL(enterprise, has)
-			return map[string]string{"DATABASE_URL": url}, err
-		},
+		Secrets: secrets(c.Storage.Tenants, databases.URL),
 	}
 	if c.Export != "" {
-		p.Export = exports(&export.Files{Dir: c.Export, JS: js}, databases)
+		p.Export = exports(&export.Files{Dir: c.Export, Buckets: p.Storage}, databases)
 	}
 	databases.Audit(ctx, h, RoleAudit, machine.Machine)
 	databases.Share(tenants.Sessions{Machine: machine.Machine, Index: h.Indexes.Get(machine.Machine.Name), Asks: asks})

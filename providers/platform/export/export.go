@@ -11,17 +11,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/bcc94042/instar/internal/ownfile"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/database/pg"
+	"github.com/bcc94042/instar/providers/platform/storage"
 )
 
 // Files has exports in a directory.
 type Files struct {
-	Dir string
-	JS  jetstream.JetStream // that has the buckets
+	Dir     string
+	Buckets storage.Provider // that has them
 }
 
 // Tenant is what is saved.
@@ -29,8 +28,8 @@ type Tenant struct {
 	Name     string // of the export
 	Tenant   string
 	Session  string
-	Database pg.Address // none without a DSN; of somebody who may read everything
-	Bucket   string     // none when empty
+	Database pg.Address     // none without a DSN; of somebody who may read everything
+	Bucket   storage.Bucket // none without a name
 }
 
 // Manifest is what an export has.
@@ -176,7 +175,7 @@ func (f *Files) write(ctx context.Context, dir string, t *Tenant) error {
 			return err
 		}
 	}
-	if t.Bucket != "" {
+	if t.Bucket.Name != "" {
 		if err := f.objects(ctx, dir, t.Bucket, &m); err != nil {
 			return err
 		}

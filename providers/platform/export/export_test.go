@@ -20,6 +20,7 @@ import (
 	"github.com/bcc94042/instar/providers/database/databasetest"
 	"github.com/bcc94042/instar/providers/database/pg"
 	"github.com/bcc94042/instar/providers/platform/export"
+	"github.com/bcc94042/instar/providers/platform/storage"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/streamstest"
 )
@@ -54,15 +55,15 @@ func TestEverythingOfATenantIsSaved(t *testing.T) {
 	require.NoError(t, err)
 	_, err = bucket.AddLink(t.Context(), "link", secret)
 	require.NoError(t, err)
-	f, dir := &export.Files{Dir: t.TempDir(), JS: e.JS}, ""
-	of := export.Tenant{Name: "default.acme.own-1", Tenant: "acme", Session: "default.acme.own", Database: at, Bucket: "gone"}
+	f, dir := &export.Files{Dir: t.TempDir(), Buckets: &storage.ObjectStores{JS: e.JS}}, ""
+	of := export.Tenant{Name: "default.acme.own-1", Tenant: "acme", Session: "default.acme.own", Database: at, Bucket: storage.Bucket{Name: "gone"}}
 	err = f.Save(t.Context(), of)
 	require.Equal(t, providers.Invalid, providers.CodeOf(err))
 	left, err := os.ReadDir(f.Dir)
 	require.NoError(t, err)
 	require.Empty(t, left)
 
-	of.Bucket = "tenant-acme"
+	of.Bucket.Name = "tenant-acme"
 	killed, others := filepath.Join(f.Dir, ".part-"+of.Name+"-1"), filepath.Join(f.Dir, ".part-"+of.Name+"-2")
 	for dir, age := range map[string]time.Duration{killed: 25 * time.Hour, others: time.Hour} {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, "bucket", "old"), 0o700))
@@ -153,7 +154,7 @@ func TestTwoSavesOfOneExport(t *testing.T) {
 		require.NoError(t, err)
 	}
 	h := &held{JetStream: e.JS, first: make(chan struct{}), second: make(chan struct{})}
-	f, of := &export.Files{Dir: filepath.Join(t.TempDir(), "exports"), JS: h}, export.Tenant{Name: "default.acme.own-1", Tenant: "acme", Bucket: "tenant-acme"}
+	f, of := &export.Files{Dir: filepath.Join(t.TempDir(), "exports"), Buckets: &storage.ObjectStores{JS: h}}, export.Tenant{Name: "default.acme.own-1", Tenant: "acme", Bucket: storage.Bucket{Name: "tenant-acme"}}
 	save := func() chan error {
 		ended := make(chan error, 1)
 		go func() { ended <- f.Save(t.Context(), of) }()
@@ -196,7 +197,7 @@ func TestOfAFullDiskNothingIsLeft(t *testing.T) {
 		_, err = bucket.PutBytes(t.Context(), name, make([]byte, size))
 		require.NoError(t, err)
 	}
-	f, of := &export.Files{Dir: dir, JS: e.JS}, export.Tenant{Name: "default.acme.own-1", Tenant: "acme", Bucket: "tenant-acme"}
+	f, of := &export.Files{Dir: dir, Buckets: &storage.ObjectStores{JS: e.JS}}, export.Tenant{Name: "default.acme.own-1", Tenant: "acme", Bucket: storage.Bucket{Name: "tenant-acme"}}
 	err = f.Save(t.Context(), of)
 	require.Equal(t, providers.Unavailable, providers.CodeOf(err))
 	require.ErrorContains(t, err, "no space left on device")

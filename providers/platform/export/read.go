@@ -1,7 +1,10 @@
 package export
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -12,10 +15,10 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/database/pg"
+	"github.com/bcc94042/instar/providers/platform/storage"
 )
 
 // tables writes all tables of a database, in one snapshot. A partitioned one has the rows of its partitions; one that others inherit from has its own alone.
@@ -89,45 +92,34 @@ func sequences(ctx context.Context, tx pgx.Tx, m *Manifest) error {
 	return err
 }
 
-// objects writes all objects of a bucket; what each has is compared with its digest.
-func (f *Files) objects(ctx context.Context, dir, bucket string, m *Manifest) error {
-	store, err := f.JS.ObjectStore(ctx, bucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		return providers.Errorf(providers.Invalid, "the bucket %s is not there any more; skip export_data where somebody has saved it", bucket)
-	}
-	if err != nil {
-		return err
-	}
-	list, err := store.List(ctx)
-	if errors.Is(err, jetstream.ErrNoObjectsFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, info := range list {
-		if info.Opts != nil && info.Opts.Link != nil { // to what may be another tenant's
-			m.Links = append(m.Links, Link{Name: info.Name, Bucket: info.Opts.Link.Bucket, Object: info.Opts.Link.Name})
-			continue
+// objects writes all objects of a bucket; the store compares what each has with its digest.
+func (f *Files) objects(ctx context.Context, dir string, bucket storage.Bucket, m *Manifest) error {
+	err := f.Buckets.Read(ctx, bucket, func(at storage.Object) error {
+		if at.Link != nil {
+			m.Links = append(m.Links, Link{Name: at.Name, Bucket: at.Link.Bucket, Object: at.Link.Object})
+			return nil
 		}
-		o := Object{Name: info.Name, File: filepath.Join("bucket", fileName(info.Name)), Bytes: info.Size, Digest: info.Digest}
+		o := Object{Name: at.Name, File: filepath.Join("bucket", fileName(at.Name)), Bytes: at.Bytes, Digest: at.Digest}
 		err := create(filepath.Join(dir, o.File), func(file *os.File) error {
-			from, err := store.Get(ctx, info.Name)
+			from, err := at.Open()
 			if err != nil {
 				return err
 			}
-			if got, err := from.Info(); err != nil || got.NUID != info.NUID { // it may be a link by now, which Get follows
-				return errors.Join(err, errors.New("it has changed meanwhile"), from.Close())
-			}
-			_, err = io.Copy(file, from)
+			sum := sha256.New()
+			_, err = io.Copy(io.MultiWriter(file, sum), from)
+			o.Digest = cmp.Or(o.Digest, "SHA-256="+base64.URLEncoding.EncodeToString(sum.Sum(nil)))
 			return errors.Join(err, from.Close())
 		})
 		if err != nil {
-			return fmt.Errorf("object %q: %w", info.Name, err)
+			return fmt.Errorf("object %q: %w", at.Name, err)
 		}
 		m.Objects = append(m.Objects, o)
+		return nil
+	})
+	if providers.IsNotFound(err) {
+		return providers.Errorf(providers.Invalid, "the bucket %s is not there any more; skip export_data where somebody has saved it", bucket.Name)
 	}
-	return nil
+	return err
 }
 
 // longestName leaves room for what comes behind it.

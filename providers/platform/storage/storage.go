@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -22,13 +23,28 @@ type Spec struct {
 type Bucket struct {
 	ID       string // unique among all providers
 	Name     string // under which clients open it
+	Prefix   string // of its objects, where others have others of the same bucket
 	Endpoint string // where clients connect; empty where that is the server's own NATS
 }
+
+// Object is one of a bucket, or a link to one, of which nothing is read.
+type Object struct {
+	Name   string
+	Bytes  uint64
+	Digest string // SHA-256=…; empty where the store has none, which has compared what it has by itself
+	Link   *Link
+	Open   func() (io.ReadCloser, error)
+}
+
+// Link is what a name leads to, which may be another tenant's.
+type Link struct{ Bucket, Object string }
 
 // Provider has buckets; see the package's contract.
 type Provider interface {
 	Ensure(ctx context.Context, s Spec) (Bucket, error)
 	Delete(ctx context.Context, name, owner string) error
+	// Read gives each object of a bucket that Ensure has made. It fails with NotFound where there is no such bucket.
+	Read(ctx context.Context, b Bucket, each func(Object) error) error
 }
 
 // The marks of a bucket, in the metadata of its stream.
@@ -88,6 +104,44 @@ func (o *ObjectStores) Delete(ctx context.Context, name, owner string) error {
 	}
 	if err := o.JS.DeleteObjectStore(ctx, name); !errors.Is(err, jetstream.ErrBucketNotFound) {
 		return failed("remove", name, err)
+	}
+	return nil
+}
+
+// Read gives all objects, and links.
+func (o *ObjectStores) Read(ctx context.Context, b Bucket, each func(Object) error) error {
+	store, err := o.JS.ObjectStore(ctx, b.Name)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return providers.Errorf(providers.NotFound, "there is no bucket %s", b.Name)
+	}
+	if err != nil {
+		return failed("read", b.Name, err)
+	}
+	list, err := store.List(ctx)
+	if errors.Is(err, jetstream.ErrNoObjectsFound) {
+		return nil
+	}
+	if err != nil {
+		return failed("read", b.Name, err)
+	}
+	for _, info := range list {
+		at := Object{Name: info.Name, Bytes: info.Size, Digest: info.Digest}
+		if info.Opts != nil && info.Opts.Link != nil {
+			at.Link = &Link{Bucket: info.Opts.Link.Bucket, Object: info.Opts.Link.Name}
+		}
+		at.Open = func() (io.ReadCloser, error) {
+			from, err := store.Get(ctx, info.Name)
+			if err != nil {
+				return nil, err
+			}
+			if got, err := from.Info(); err != nil || got.NUID != info.NUID { // it may be a link by now, which Get follows
+				return nil, errors.Join(err, errors.New("it has changed meanwhile"), from.Close())
+			}
+			return from, nil
+		}
+		if err := each(at); err != nil {
+			return err
+		}
 	}
 	return nil
 }

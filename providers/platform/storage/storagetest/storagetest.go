@@ -4,7 +4,9 @@ package storagetest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +22,8 @@ type Suite struct {
 	Provider storage.Provider
 	Put      func(ctx context.Context, b storage.Bucket, key string, data []byte) error
 	Get      func(ctx context.Context, b storage.Bucket, key string) ([]byte, error)
+	// NoQuota says why the store keeps no quotas; empty where it does.
+	NoQuota string
 	// Foreign makes a bucket that carries no mark.
 	Foreign func(ctx context.Context, name string) (storage.Bucket, error)
 }
@@ -36,6 +40,7 @@ func Run(t *testing.T, s Suite) {
 		"ConcurrentCallsAgree":           concurrentCallsAgree,
 		"AnothersIsNeverTakenOver":       anothersIsNeverTakenOver,
 		"OneWithoutAMarkIsLeftAlone":     oneWithoutAMarkIsLeftAlone,
+		"ReadGivesEveryObject":           readGivesEveryObject,
 		"TheQuotaHolds":                  theQuotaHolds,
 		"TheQuotaIsBroughtInLine":        theQuotaIsBroughtInLine,
 		"DeleteTakesEverything":          deleteTakesEverything,
@@ -123,14 +128,48 @@ func oneWithoutAMarkIsLeftAlone(t *testing.T, b *bench) {
 	b.holds(made, "a")
 }
 
+func readGivesEveryObject(t *testing.T, b *bench) {
+	made := b.ensure(b.spec())
+	read := func() map[string]string {
+		all := map[string]string{}
+		require.NoError(t, b.Provider.Read(t.Context(), made, func(o storage.Object) error {
+			from, err := o.Open()
+			if err != nil {
+				return err
+			}
+			data, err := io.ReadAll(from)
+			require.Len(t, data, int(o.Bytes))
+			all[o.Name] = string(data)
+			return errors.Join(err, from.Close())
+		}))
+		return all
+	}
+	require.Empty(t, read())
+	want := map[string]string{"a/b.txt": "kept", "c": "kept"}
+	for name := range want {
+		b.put(made, name)
+	}
+	require.Equal(t, want, read())
+	broken := errors.New("the disk is full")
+	require.ErrorIs(t, b.Provider.Read(t.Context(), made, func(storage.Object) error { return broken }), broken)
+}
+
 func theQuotaHolds(t *testing.T, b *bench) {
+	b.quotas()
 	made := b.ensure(b.spec())
 	b.put(made, "small")
 	require.Error(t, b.Put(t.Context(), made, "large", bytes.Repeat([]byte("x"), quota+1)))
 	b.holds(made, "small")
 }
 
+func (b *bench) quotas() {
+	if b.NoQuota != "" {
+		b.t.Skip(b.NoQuota)
+	}
+}
+
 func theQuotaIsBroughtInLine(t *testing.T, b *bench) {
+	b.quotas()
 	made := b.ensure(b.spec())
 	b.put(made, "small")
 	large := bytes.Repeat([]byte("x"), quota+1)

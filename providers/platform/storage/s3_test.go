@@ -1,0 +1,113 @@
+package storage_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/platform/storage"
+	"github.com/bcc94042/instar/providers/platform/storage/storagetest"
+)
+
+// store is a server of this test that speaks S3.
+func store(t *testing.T) *minio.Client {
+	t.Helper()
+	s := httptest.NewTLSServer(gofakes3.New(s3mem.New()).Server()) // without TLS it would keep the signatures of parts, too
+	t.Cleanup(s.Close)
+	c, err := minio.New(s.Listener.Addr().String(), &minio.Options{
+		Creds: credentials.NewStaticV4("key", "secret", ""), Secure: true, Transport: s.Client().Transport, Region: "eu-central-1", MaxRetries: 2,
+	})
+	require.NoError(t, err)
+	return c
+}
+
+func suite(s *storage.S3) storagetest.Suite {
+	return storagetest.Suite{
+		Provider: s, NoQuota: "S3 has no quotas",
+		Put: func(ctx context.Context, b storage.Bucket, key string, data []byte) error {
+			_, err := s.Client.PutObject(ctx, b.Name, b.Prefix+key, bytes.NewReader(data), int64(len(data)), minio.PutObjectOptions{})
+			return err
+		},
+		Get: func(ctx context.Context, b storage.Bucket, key string) ([]byte, error) {
+			o, err := s.Client.GetObject(ctx, b.Name, b.Prefix+key, minio.GetObjectOptions{})
+			if err != nil {
+				return nil, err
+			}
+			defer func() { _ = o.Close() }()
+			return io.ReadAll(o)
+		},
+		Foreign: func(ctx context.Context, name string) (storage.Bucket, error) {
+			if s.Shared != "" {
+				return storage.Bucket{Name: s.Shared, Prefix: name + "/"}, nil
+			}
+			return storage.Bucket{Name: name}, s.Client.MakeBucket(ctx, name, minio.MakeBucketOptions{})
+		},
+	}
+}
+
+func TestBucketsOfS3KeepTheContract(t *testing.T) {
+	t.Parallel()
+	storagetest.Run(t, suite(&storage.S3{Client: store(t), Region: "eu-central-1"}))
+}
+
+func TestPrefixesOfS3KeepTheContract(t *testing.T) {
+	t.Parallel()
+	c := store(t)
+	require.NoError(t, c.MakeBucket(t.Context(), "shared", minio.MakeBucketOptions{}))
+	storagetest.Run(t, suite(&storage.S3{Client: c, Shared: "shared"}))
+}
+
+// What a crash between two steps of Ensure or Delete has left is a bucket without objects.
+func TestABucketWithoutObjectsIsNobodys(t *testing.T) {
+	t.Parallel()
+	s := &storage.S3{Client: store(t), Prefix: "one-"}
+	made := func() {
+		require.NoError(t, s.Client.MakeBucket(t.Context(), "one-tenant-acme", minio.MakeBucketOptions{}))
+	}
+	made()
+	b, err := s.Ensure(t.Context(), storage.Spec{Name: "tenant-acme", Owner: "o"})
+	require.NoError(t, err)
+	require.Equal(t, storage.Bucket{ID: "s3/one-tenant-acme", Name: "one-tenant-acme", Endpoint: s.Client.EndpointURL().String()}, b)
+	require.NoError(t, s.Delete(t.Context(), "tenant-acme", "o"))
+	made()
+	require.NoError(t, s.Delete(t.Context(), "tenant-acme", "o"))
+	there, err := s.Client.BucketExists(t.Context(), "one-tenant-acme")
+	require.NoError(t, err)
+	require.False(t, there)
+}
+
+func TestAStoreThatIsGoneIsUnavailable(t *testing.T) {
+	t.Parallel()
+	c, err := minio.New("127.0.0.1:1", &minio.Options{Creds: credentials.NewStaticV4("key", "secret", ""), Region: "eu-central-1", MaxRetries: 1})
+	require.NoError(t, err)
+	_, err = (&storage.S3{Client: c}).Ensure(t.Context(), storage.Spec{Name: "tenant-acme", Owner: "o"})
+	require.True(t, providers.IsUnavailable(err), "%v", err)
+}
+
+// Nothing is left of what was overwritten, or never finished.
+func TestVersionsAndUnfinishedUploadsGo(t *testing.T) {
+	t.Parallel()
+	s := &storage.S3{Client: store(t)}
+	b, err := s.Ensure(t.Context(), storage.Spec{Name: "tenant-acme", Owner: "o"})
+	require.NoError(t, err)
+	require.NoError(t, s.Client.EnableVersioning(t.Context(), b.Name))
+	put := suite(s).Put
+	for _, text := range []string{"one", "two"} {
+		require.NoError(t, put(t.Context(), b, "a", []byte(text)))
+	}
+	_, err = minio.Core{Client: s.Client}.NewMultipartUpload(t.Context(), b.Name, "b", minio.PutObjectOptions{})
+	require.NoError(t, err)
+	require.NoError(t, s.Delete(t.Context(), "tenant-acme", "o"))
+	there, err := s.Client.BucketExists(t.Context(), b.Name)
+	require.NoError(t, err)
+	require.False(t, there)
+}
