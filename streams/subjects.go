@@ -370,7 +370,8 @@ func AnyKey(hasParent bool) string {
 // Classes of events, and of the records of an audit (package audit): each has a stream, and a subject of all its records.
 var Classes = []string{"state", "resource", "error", "progress"}
 
-func (n Names) AuditStream(class string) string         { return n.Stream("AUDIT_" + strings.ToUpper(class)) }
+func (n Names) AuditStream(class string) string { return n.Stream("AUDIT_" + strings.ToUpper(class)) }
+
 func (n Names) Audit(class, machine, key string) string { return n.join("audit", class, machine, key) }
 func (n Names) Audits(class string) string              { return n.join("audit", class, ">") }
 

@@ -50,6 +50,13 @@ type Size struct {
 	StorageBytes int64 // quota of its bucket, where the request has none
 }
 
+// Traffic is what became of requests.
+type Traffic struct {
+	Requests int64
+	Errors   int64 // answered with 500 or above, or not at all
+	Hung     int64 // of the requests, that are not answered for longer than a health check may take, or had a client who left then
+}
+
 // Provider performs effects. Its fields are set before its first use.
 type Provider struct {
 	Domain    string            // below which slugs are primary domains
@@ -76,8 +83,8 @@ type Provider struct {
 	Approval func(t *machines.Task) bool
 	// Export saves what a tenant has before it is taken away; nil refuses to.
 	Export func(ctx context.Context, t *machines.Task, b *machine.Task) error
-	// Traffic counts what a target of a name was asked, and what it answered with 500 or above or not at all; nil counts nothing.
-	Traffic func(host, address string) (requests, errors int64)
+	// Traffic counts what a target of a name was asked since it is one; nil counts nothing.
+	Traffic func(host, address string) Traffic
 
 	Settle time.Duration // between another route and the end of a release; 2 s when 0
 	Wait   time.Duration // for an application to become ready; 2 min when 0

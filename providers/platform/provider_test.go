@@ -5,6 +5,7 @@ package platform_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/machines/session"
 	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/platform"
 	apps "github.com/bcc94042/instar/providers/platform/app"
 	"github.com/bcc94042/instar/providers/platform/storage"
 )
@@ -108,16 +110,40 @@ func TestAnUpgradeIsWithdrawn(t *testing.T) {
 	b.Upgrade.Hold, b.Platform.CustomDomain = 60, "shop.acme.test"
 	b.Upgrade.App = b.App // which is healthy, and fails what it is asked under the custom domain
 	asked := int64(0)
-	w.Traffic = func(host, _ string) (int64, int64) {
-		if host != "shop.acme.test" {
-			return 0, 0
+	w.Traffic = func(host, _ string) (n platform.Traffic) {
+		if host == "shop.acme.test" {
+			asked += 10
+			n = platform.Traffic{Requests: asked, Errors: asked / 10}
 		}
-		asked += 10
-		return asked, asked / 10
+		return n
 	}
 	f = w.perform("own", "shift", 6, b).Failure
 	require.Equal(t, "UPGRADE_UNHEALTHY", f.Code)
 	require.Regexp(t, `failed \d+ of \d+ requests`, f.Message)
+
+	_, port, err := net.SplitHostPort(app.Address)
+	require.NoError(t, err)
+	b.Upgrade.App = &machine.App{Name: "tenant-acme-r2", Address: "localhost:" + port} // which is healthy, and hangs
+	var before platform.Traffic
+	w.Traffic = func(host, address string) platform.Traffic {
+		switch {
+		case host == "shop.acme.test":
+			return platform.Traffic{}
+		case address == app.Address:
+			return before
+		}
+		asked += 50
+		return platform.Traffic{Requests: asked, Hung: asked}
+	}
+	for _, before = range []platform.Traffic{{Requests: 100, Hung: 10}, {}} {
+		f = w.perform("own", "shift", 6, b).Failure
+		require.NotNil(t, f)
+		require.Equal(t, "UPGRADE_UNHEALTHY", f.Code)
+		require.Regexp(t, `left \d+ of \d+ requests without an answer, and its predecessor does not`, f.Message)
+	}
+	before = platform.Traffic{Requests: 100, Hung: 97} // as of an application that holds requests back
+	b.Upgrade.Hold = 0
+	require.Nil(t, w.perform("own", "shift", 6, b).Failure)
 
 	b.Release = b.App
 	f = w.perform("own", "withdraw", 6, b).Failure

@@ -39,7 +39,7 @@ func (j *job) shift(ctx context.Context) (any, error) {
 		return nil, err
 	}
 	s, fails, end := machine.Shifted{Weight: weight}, 0, time.Now().Add(time.Duration(u.Hold)*time.Second)
-	requests, errs := j.counts(u.App)
+	before := j.counts(u.App)
 	for {
 		switch status, err := j.get(ctx, "http://"+u.App.Address+cmp.Or(j.Health.Path, "/")); {
 		case ctx.Err() != nil:
@@ -51,10 +51,15 @@ func (j *job) shift(ctx context.Context) (any, error) {
 				return nil, refuse(codeUpgrade, "at %d %% the release %s does not answer its health check: status %d, %v", weight, u.App.Name, status, err)
 			}
 		}
-		now, bad := j.counts(u.App)
-		s.Requests, s.Errors = now-requests, bad-errs
-		if s.Requests >= fewRequests && s.Errors*100 > s.Requests*failPercent {
-			return nil, refuse(codeUpgrade, "at %d %% the release %s failed %d of %d requests", weight, u.App.Name, s.Errors, s.Requests)
+		n := j.counts(u.App)
+		n = Traffic{n.Requests - before.Requests, n.Errors - before.Errors, n.Hung - before.Hung}
+		s.Requests, s.Errors = n.Requests, n.Errors
+		switch {
+		case n.Requests < fewRequests:
+		case n.Errors*100 > n.Requests*failPercent:
+			return nil, refuse(codeUpgrade, "at %d %% the release %s failed %d of %d requests", weight, u.App.Name, n.Errors, n.Requests)
+		case n.hangsMore(j.counts(j.body.App)):
+			return nil, refuse(codeUpgrade, "at %d %% the release %s left %d of %d requests without an answer, and its predecessor does not", weight, u.App.Name, n.Hung, n.Requests)
 		}
 		if fails == 0 && !time.Now().Before(end) {
 			return s, nil
@@ -65,14 +70,24 @@ func (j *job) shift(ctx context.Context) (any, error) {
 	}
 }
 
-func (j *job) counts(a *machine.App) (requests, errs int64) {
+// hangsMore reports whether more requests hang than of the release before, by so much that it is not chance. Where that has had too few to compare with, all have to: an application may
+// hold its requests back, as for long polls.
+func (n Traffic) hangsMore(before Traffic) bool {
+	if before.Requests < fewRequests {
+		return n.Hung >= n.Requests
+	}
+	return n.Hung*100*before.Requests > n.Requests*(failPercent*before.Requests+100*before.Hung)
+}
+
+// counts is what a release was asked under the tenant's names.
+func (j *job) counts(a *machine.App) (all Traffic) {
 	for _, host := range []string{j.body.PrimaryDomain, j.body.Platform.CustomDomain} {
-		if j.Traffic != nil && host != "" {
-			n, bad := j.Traffic(host, a.Address)
-			requests, errs = requests+n, errs+bad
+		if j.Traffic != nil && host != "" && a != nil {
+			n := j.Traffic(host, a.Address)
+			all = Traffic{all.Requests + n.Requests, all.Errors + n.Errors, all.Hung + n.Hung}
 		}
 	}
-	return requests, errs
+	return all
 }
 
 // retire gives the new release all traffic, and ends the old one, and those that earlier upgrades have left.

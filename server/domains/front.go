@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/bcc94042/instar/providers/domain"
+	"github.com/bcc94042/instar/providers/domain/proxy"
 )
 
 // Front is the proxy of this node, for other machines whose names it serves; [server.Shared] has it where there is one. As a [domain.Table] it is the one that the proxies of all nodes follow.
@@ -16,7 +17,7 @@ type Front struct {
 	Addr   string // where it listens for TLS
 
 	// Traffic is what the proxy of this node has sent to a target of a name, see [proxy.Proxy.Traffic].
-	Traffic func(host, address string) (requests, failures int64)
+	Traffic func(host, address string) proxy.Count
 }
 
 // Owners are who has a name, each once, and in no order.

@@ -64,7 +64,10 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 		Domain: c.Domain, Channels: c.Channels, Sizes: sizes, Env: c.Env, Health: domains.Health{Path: c.Health}, Readiness: c.Readiness,
 		Table: proxy, Issuer: proxy.Issuer, Apps: apps, Storage: buckets, Databases: databases,
 		Domains: &bindings{commands: h.Deps.Commands, domains: h.Indexes.Get(domains.Machine.Name)}, Client: client,
-		Quota: quota(c.Quota, proxy.Owners), Approval: func(*machines.Task) bool { return c.Approval }, Traffic: proxy.Traffic,
+		Quota: quota(c.Quota, proxy.Owners), Approval: func(*machines.Task) bool { return c.Approval }, Traffic: func(host, address string) platform.Traffic {
+			n := proxy.Traffic(host, address)
+			return platform.Traffic{Requests: n.Asked, Errors: n.Failures, Hung: n.Hung}
+		},
 		Secrets: secrets(c.Storage.Tenants, databases.URL),
 	}
 	if c.Export != "" {

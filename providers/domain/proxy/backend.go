@@ -22,13 +22,15 @@ type backend struct {
 	inFlight atomic.Int64
 	asked    atomic.Int64           // requests that have ended, and were its to answer
 	failures atomic.Int64           // of these
+	left     atomic.Int64           // requests whose client went away after Health.Within without an answer
 	sick     atomic.Pointer[string] // what the checks say; nil is healthy
 	refused  atomic.Pointer[refusal]
 
 	mu    sync.Mutex
-	open  map[*exchange]func() // closes what was upgraded
-	timer *time.Timer          // when it has been drained for long enough
-	ended bool                 // it has
+	waits map[*exchange]struct{} // has no answer yet
+	open  map[*exchange]func()   // closes what was upgraded
+	timer *time.Timer            // when it has been drained for long enough
+	ended bool                   // it has
 }
 
 // refusal is the last connection that was not taken.
@@ -65,9 +67,38 @@ func (b *backend) upgraded(e *exchange, closes func()) {
 	b.open[e] = closes
 }
 
-// answered counts a request that has ended. One whose client went away before it was answered says nothing.
-func (b *backend) answered(status int) {
+// asks takes note of a request that has been sent, until it is answered.
+func (b *backend) asks(e *exchange) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waits[e] = struct{}{}
+}
+
+func (b *backend) answers(e *exchange) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.waits, e)
+}
+
+// hung is how many requests wait for an answer for longer than they should, with those whose client did not wait any longer.
+func (b *backend) hung(now time.Time) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := b.left.Load()
+	for e := range b.waits {
+		if e.late(now) {
+			n++
+		}
+	}
+	return n
+}
+
+// answered counts a request that has ended. One whose client went away before it was answered says something only when it should have been by then.
+func (b *backend) answered(e *exchange, status int) {
 	if status == gone {
+		if e.late(time.Now()) {
+			b.left.Add(1)
+		}
 		return
 	}
 	b.asked.Add(1)

@@ -15,9 +15,10 @@ type client struct {
 	control *http.ResponseController
 	within  time.Duration
 	body    io.ReadCloser
-	streams bool        // it is one of several of a connection: what is due ends it even when nothing is being written
-	stalled atomic.Bool // a Read was not done in time
-	broken  atomic.Bool // what was read is no body, or ended before its end
+	streams bool         // it is one of several of a connection: what is due ends it even when nothing is being written
+	stalled atomic.Bool  // a Read was not done in time
+	broken  atomic.Bool  // what was read is no body, or ended before its end
+	sent    atomic.Int64 // when all of the request was there, in nanoseconds; 0 is not yet
 }
 
 // newClient takes the place of the writer, and of the body if there is one.
@@ -25,6 +26,8 @@ func newClient(w http.ResponseWriter, r *http.Request, within time.Duration) *cl
 	c := &client{ResponseWriter: w, control: http.NewResponseController(w), within: within, streams: r.ProtoMajor > 1}
 	if r.Body != nil && r.Body != http.NoBody {
 		c.body, r.Body = r.Body, reading{c}
+	} else {
+		c.sent.Store(time.Now().UnixNano())
 	}
 	return c
 }
@@ -72,7 +75,9 @@ func (b reading) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
 	_ = b.control.SetReadDeadline(time.Time{}) // afterwards the server itself reads, to see that the client has gone
 	switch {
-	case err == nil, err == io.EOF, errors.Is(err, http.ErrBodyReadAfterClose):
+	case err == io.EOF:
+		b.sent.CompareAndSwap(0, time.Now().UnixNano())
+	case err == nil, errors.Is(err, http.ErrBodyReadAfterClose):
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		b.stalled.Store(true)
 	default:

@@ -173,7 +173,7 @@ func (p *Proxy) Set(routes []Route) {
 func (p *Proxy) backend(at place) *backend {
 	b := p.backends[at]
 	if b == nil {
-		b = &backend{place: at, ended: p.ended, open: make(map[*exchange]func())}
+		b = &backend{place: at, ended: p.ended, open: make(map[*exchange]func()), waits: make(map[*exchange]struct{})}
 		p.backends[at] = b
 	}
 	return b
@@ -239,16 +239,23 @@ func (p *Proxy) Status() []Status {
 	return all
 }
 
-// Traffic is how many requests a backend was to answer, and how many of these it has failed: with a status of 500 or above, without any answer, or without taking the connection. Both
-// count from when it came into the table.
-func (p *Proxy) Traffic(host, address string) (requests, failures int64) {
+// Count is what became of requests since their backend came into the table.
+type Count struct {
+	Asked    int64 // that were its to answer, with those that hang
+	Failures int64 // it has failed: with a status of 500 or above, without any answer, or without taking the connection
+	Hung     int64 // it has not begun to answer for longer than Health.Within: they are in flight, or their client has left. May fall, when an answer comes after all
+}
+
+// Traffic is what a backend was asked.
+func (p *Proxy) Traffic(host, address string) Count {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b := p.backends[place{normal(host), address}]
 	if b == nil {
-		return 0, 0
+		return Count{}
 	}
-	return b.asked.Load(), b.failures.Load()
+	hung := b.hung(time.Now())
+	return Count{Asked: b.asked.Load() + hung, Failures: b.failures.Load(), Hung: hung}
 }
 
 // end closes what is upgraded, now and from now on.

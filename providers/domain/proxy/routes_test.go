@@ -122,16 +122,14 @@ func TestTrafficIsCountedByServer(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 	}
 	require.Eventually(t, func() bool { // a request ends after its answer
-		a, _ := w.Traffic(host, fine)
-		b, _ := w.Traffic(host, sick)
-		return a+b == 6
+		return w.Traffic(host, fine).Asked+w.Traffic(host, sick).Asked == 6
 	}, time.Minute, time.Millisecond)
 	for address, fails := range map[string]func(n, bad int64) bool{
 		fine: func(n, bad int64) bool { return n > 0 && bad == 0 }, sick: func(n, bad int64) bool { return n > 0 && bad == n },
 		away: func(n, bad int64) bool { return n > 0 && bad == n }, "127.0.0.1:2": func(n, bad int64) bool { return n == 0 && bad == 0 },
 	} {
-		n, bad := w.Traffic(host, address)
-		require.True(t, fails(n, bad), "%s: %d of %d", address, bad, n)
+		n := w.Traffic(host, address)
+		require.True(t, fails(n.Asked, n.Failures), "%s: %+v", address, n)
 	}
 }
 
@@ -154,9 +152,49 @@ func TestABodyThatIsNoneIsTheClients(t *testing.T) {
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	require.Equal(t, http.StatusBadRequest, resp.StatusCode)
-	w.eventually("it is counted", func() bool { n, _ := w.Traffic(host, waits); return n == 1 })
-	_, bad := w.Traffic(host, waits)
-	require.Zero(t, bad)
+	w.eventually("it is counted", func() bool { return w.Traffic(host, waits).Asked == 1 })
+	require.Zero(t, w.Traffic(host, waits).Failures)
+}
+
+// A backend that hangs is told from one that answers late, and from a client that goes at once, or is slow to send its body.
+func TestWhatHangsIsCounted(t *testing.T) {
+	t.Parallel()
+	w := setup(t, proxy.Options{})
+	came, answer := make(chan struct{}, 8), make(chan struct{})
+	back := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		came <- struct{}{}
+		select {
+		case <-answer:
+		case <-r.Context().Done():
+		}
+	})
+	within := 500 * time.Millisecond
+	w.Set([]proxy.Route{{Host: host, Backends: []proxy.Backend{{Address: back, Weight: 1}}, Health: proxy.Health{Within: time.Hour}}})
+	soon, _ := w.dial(lines("GET / HTTP/1.1", "Host: "+host))
+	<-came
+	require.NoError(t, soon.Close())
+	w.eventually("a client that goes at once says nothing", func() bool { return w.of(back).InFlight == 0 })
+	require.Equal(t, proxy.Count{}, w.Traffic(host, back))
+
+	w.Set([]proxy.Route{{Host: host, Backends: []proxy.Backend{{Address: back, Weight: 1}}, Health: proxy.Health{Within: within}}})
+	slow, _ := w.dial("POST / HTTP/1.1\r\nHost: " + host + "\r\nContent-Length: 9\r\n\r\nabc")
+	<-came
+	leaves, _ := w.dial(lines("GET / HTTP/1.1", "Host: "+host))
+	stays, read := w.dial(lines("GET / HTTP/1.1", "Host: "+host))
+	<-came
+	<-came
+	w.eventually("both hang", func() bool { return w.Traffic(host, back) == proxy.Count{Asked: 2, Hung: 2} })
+	require.NoError(t, leaves.Close())
+	w.eventually("one has left", func() bool { return w.of(back).InFlight == 2 })
+	require.Equal(t, proxy.Count{Asked: 2, Hung: 2}, w.Traffic(host, back))
+	require.NoError(t, slow.Close())
+	w.eventually("the slow one has left", func() bool { return w.of(back).InFlight == 1 })
+	close(answer)
+	resp, err := http.ReadResponse(read, nil)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	w.eventually("one was answered after all", func() bool { return w.Traffic(host, back) == proxy.Count{Asked: 2, Hung: 1} })
+	require.NoError(t, stays.Close())
 }
 
 func TestHostsInAnySpelling(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // exchange is a request and its answer. It is the transport of the ReverseProxy that it goes through, so that it knows what became of it.
@@ -61,10 +62,17 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (e *exchange) end() {
 	if e.backend != nil {
-		e.backend.answered(e.status)
+		e.backend.answers(e)
+		e.backend.answered(e, e.status)
 		e.backend.release(e)
 	}
 	e.site.counts.add(e.status)
+}
+
+// late reports whether a backend should have begun to answer by now: a request that is all there waits no longer than one of a health check. What a client is slow to send is its own.
+func (e *exchange) late(now time.Time) bool {
+	at := e.client.sent.Load()
+	return at != 0 && now.Sub(time.Unix(0, at)) > e.site.health.Within
 }
 
 // rewrite makes what a backend gets of what a client has sent.
@@ -112,8 +120,10 @@ func (e *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 		if body != nil {
 			out.Body = &unsent{ReadCloser: body}
 		}
+		b.asks(e)
 		resp, errSent := e.proxy.transport.RoundTrip(out)
 		if errSent == nil {
+			b.answers(e)
 			e.status = resp.StatusCode
 			if resp.StatusCode == http.StatusSwitchingProtocols && e.cancel != nil {
 				b.upgraded(e, e.cancel)
@@ -124,6 +134,7 @@ func (e *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 			return nil, errSent
 		}
 		e.proxy.log.Debug("a backend took no connection", "host", b.host, "address", b.address, "error", errSent)
+		b.answers(e)
 		b.release(e)
 		e.backend, err, tried = nil, errors.Join(errNone, errSent), append(tried, b)
 	}
