@@ -47,7 +47,8 @@ type Domains interface {
 
 // Size is what an instance gets.
 type Size struct {
-	StorageBytes int64 // quota of its bucket, where the request has none
+	StorageBytes int64      // quota of its bucket, where the request has none
+	Limits       app.Limits // of each release
 }
 
 // Traffic is what became of requests.

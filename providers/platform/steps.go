@@ -180,7 +180,7 @@ func (j *job) deploy(ctx context.Context) (any, error) {
 		return nil, err
 	}
 	r := j.release(j.body.Release)
-	r.Replace = j.replace
+	r.Replace, r.Limits = j.replace, j.Sizes[j.spec()].Limits
 	r.Env = maps.Clone(j.Env)
 	if r.Env == nil {
 		r.Env = map[string]string{}

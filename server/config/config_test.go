@@ -40,7 +40,7 @@ func TestLoadPrecedence(t *testing.T) {
 	want.Outbox.Sources = []OutboxSource{}
 	want.Tasks.Programs, want.Tasks.Credentials = map[string]Program{}, []Credential{}
 	want.Tenants.Servers, want.Tenants.Tables = []TenantServer{}, map[string]TenantTable{}
-	want.Platform.Versions = map[string]Release{}
+	want.Platform.Versions, want.Platform.Limits = map[string]Release{}, map[string]PlatformLimits{}
 
 	got, err := Load(Serve, flagSet(t, Serve, "--config", path, "--observe-every", "7s"), env)
 	require.NoError(t, err)

@@ -123,6 +123,7 @@ var options = []option{
 	{"platform-storage-bucket", "platform.storage.bucket", "bucket of S3 in which each tenant has a prefix; empty is a bucket for each"},
 	{"platform-storage-credentials", "platform.storage.credentials", "file with this server's credentials for S3; empty looks where its tools do"},
 	{"platform-storage-tenants", "platform.storage.tenants", "directory with credentials for S3 by tenant, which releases get"},
+	{"platform-users", "platform.users", "range of users that tenants get, one each, as 200000-265535; this server's when empty"},
 	{"platform-dir", "platform.dir", "directory of instances; empty is platform in the data directory"},
 	{"platform-host", "platform.host", "IP address that instances listen on"},
 	{"platform-ports", "platform.ports", "ports that instances listen on"},

@@ -20,22 +20,24 @@ import (
 
 // Platform are instances of the tenants' own: what runs, and below which domain each is reached. Without a domain there is no such machine.
 type Platform struct {
-	Domain    string             `koanf:"domain"`    // below which the slugs of tenants are names; a wildcard record leads there to the proxy
-	Instances PlatformInstances  `koanf:"instances"` // what runs releases
-	Storage   PlatformStorage    `koanf:"storage"`   // where the buckets of tenants are
-	Versions  map[string]Release `koanf:"versions"`  // of the application, that can be had
-	Channels  map[string]string  `koanf:"channels"`  // version by release channel
-	Sizes     map[string]string  `koanf:"sizes"`     // quota of a tenant's bucket by size of instance; small is 256MiB when there are none
-	Env       map[string]string  `koanf:"env"`       // of every release
-	Dir       string             `koanf:"dir"`       // of releases and tenants; platform in the data directory when empty
-	Host      string             `koanf:"host"`      // IP address that releases listen on
-	Ports     string             `koanf:"ports"`     // of releases; nothing else is to listen there
-	Health    string             `koanf:"health"`    // path that a live release answers below 400
-	Readiness string             `koanf:"readiness"` // path that a tenant who is ready answers below 400, through the proxy
-	Startup   time.Duration      `koanf:"startup"`   // until a release has to answer
-	Quota     PlatformQuota      `koanf:"quota"`
-	Approval  bool               `koanf:"approval"` // each request waits for approve when it is planned
-	Export    string             `koanf:"export"`   // directory that deprovision exports to; there is no export when empty
+	Domain    string                    `koanf:"domain"`    // below which the slugs of tenants are names; a wildcard record leads there to the proxy
+	Instances PlatformInstances         `koanf:"instances"` // what runs releases
+	Storage   PlatformStorage           `koanf:"storage"`   // where the buckets of tenants are
+	Versions  map[string]Release        `koanf:"versions"`  // of the application, that can be had
+	Channels  map[string]string         `koanf:"channels"`  // version by release channel
+	Sizes     map[string]string         `koanf:"sizes"`     // quota of a tenant's bucket by size of instance; small is 256MiB when there are none
+	Limits    map[string]PlatformLimits `koanf:"limits"`    // of a release, by size of instance
+	Users     string                    `koanf:"users"`     // that tenants get, of the kind process of a server that is root; this server's when empty
+	Env       map[string]string         `koanf:"env"`       // of every release
+	Dir       string                    `koanf:"dir"`       // of releases and tenants; platform in the data directory when empty
+	Host      string                    `koanf:"host"`      // IP address that releases listen on
+	Ports     string                    `koanf:"ports"`     // of releases; nothing else is to listen there
+	Health    string                    `koanf:"health"`    // path that a live release answers below 400
+	Readiness string                    `koanf:"readiness"` // path that a tenant who is ready answers below 400, through the proxy
+	Startup   time.Duration             `koanf:"startup"`   // until a release has to answer
+	Quota     PlatformQuota             `koanf:"quota"`
+	Approval  bool                      `koanf:"approval"` // each request waits for approve when it is planned
+	Export    string                    `koanf:"export"`   // directory that deprovision exports to; there is no export when empty
 }
 
 // PlatformInstances is what runs releases.
@@ -81,6 +83,47 @@ func (s PlatformStorage) validate(check func(ok bool, format string, args ...any
 	check(s.Kind == StorageS3 || s.Bucket == "" && s.Tenants == "", "storage: a shared bucket and credentials of tenants are of the kind s3")
 }
 
+// PlatformLimits bound a release; a zero is no limit.
+type PlatformLimits struct {
+	Memory    string `koanf:"memory"` // as 512MiB
+	Files     int    `koanf:"files"`
+	Processes int    `koanf:"processes"`
+}
+
+// Bytes are those of its memory.
+func (l PlatformLimits) Bytes() int64 {
+	if l.Memory == "" {
+		return 0
+	}
+	return size(l.Memory)
+}
+
+// UserRange are the first and the last user of tenants; zero where they get none.
+func (p Platform) UserRange() (first, last int) {
+	from, to, _ := strings.Cut(p.Users, "-")
+	first, _ = strconv.Atoi(from) // was checked
+	last, _ = strconv.Atoi(to)
+	return first, last
+}
+
+func (p Platform) validateLimits(check func(ok bool, format string, args ...any)) {
+	for _, name := range slices.Sorted(maps.Keys(p.Limits)) {
+		l := p.Limits[name]
+		_, known := p.Quotas()[name]
+		check(known, "limits.%s: platform.sizes has no such size", name)
+		n, err := humanize.ParseBytes(l.Memory)
+		check(l.Memory == "" || err == nil && n >= 16<<20, "limits.%s.memory: %q is not a size such as 512MiB, of 16MiB at least", name, l.Memory)
+		check(l.Files == 0 || l.Files >= 16, "limits.%s.files: %d is less than 16", name, l.Files)
+		check(l.Processes >= 0, "limits.%s.processes: %d is negative", name, l.Processes)
+	}
+	if p.Users == "" {
+		return
+	}
+	first, last := p.UserRange()
+	check(usersForm.MatchString(p.Users) && first >= 1000 && first <= last && last < 1<<31, "users: %q is no range such as 200000-265535, of 1000 at least", p.Users)
+	check(p.Instances.Kind == KindProcess, "users: only the kind process gives tenants users")
+}
+
 // PlatformQuota is how many tenants may have instances, with those that are on their way to one; 0 is no limit.
 type PlatformQuota struct {
 	Instances  int            `koanf:"instances"`
@@ -100,6 +143,7 @@ func defaultPlatform() Platform {
 
 var (
 	versionForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$`)
+	usersForm   = regexp.MustCompile(`^[0-9]{4,10}-[0-9]{4,10}$`)
 	portsForm   = regexp.MustCompile(`^[0-9]{1,5}-[0-9]{1,5}$`)
 )
 
@@ -164,6 +208,7 @@ func (p Platform) validate(c *Config) error {
 	check(slices.Contains(Kinds, p.Instances.Kind), "instances.kind: %q is none of %s", p.Instances.Kind, strings.Join(Kinds, ", "))
 	check(p.Instances.Kind != KindDocker || filepath.IsAbs(p.Instances.Socket), "instances.socket: %q is not the absolute path of a socket", p.Instances.Socket)
 	p.Storage.validate(check)
+	p.validateLimits(check)
 	check(len(p.Versions) > 0, "versions: needs at least one version of the application")
 	for _, name := range slices.Sorted(maps.Keys(p.Versions)) {
 		check(versionForm.MatchString(name), "versions: %q is no name of a version: lower-case letters, digits, and ._- within", name)

@@ -33,6 +33,8 @@ tenants: {source: {dsn: "postgres://a@b/c"}, servers: [{name: own, dsn: "postgre
 	_, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "bad.yaml", `platform:
   domain: Apps
   instances: {kind: vm}
+  users: 1-2
+  limits: {big: {memory: x, files: 1, processes: -1}}
   storage: {kind: disk, endpoint: "s3", credentials: x, bucket: y}
   versions: {"A": {}}
   channels: {stable: "2"}
@@ -45,7 +47,7 @@ tenants: {source: {dsn: "postgres://a@b/c"}, servers: [{name: own, dsn: "postgre
 cluster: {name: c}
 `)), nil)
 	for _, want := range []string{
-		"platform.domain: \"Apps\"", "platform.storage.kind: \"disk\"", "platform.storage.endpoint: \"s3\"", "platform.storage.credentials: \"x\"", "platform.storage: a shared bucket", "platform.instances.kind: \"vm\" is none of process, docker, systemd, external", "needs the section tenants", "needs domains.https", "member of a cluster", "platform.versions: \"A\"", "versions.A.command", "channels.stable", "sizes.small", "platform.host", "platform.ports", "platform.health", "platform.readiness", "platform.startup",
+		"platform.domain: \"Apps\"", "platform.users: \"1-2\"", "limits.big: platform.sizes has no", "limits.big.memory", "limits.big.files", "limits.big.processes", "platform.storage.kind: \"disk\"", "platform.storage.endpoint: \"s3\"", "platform.storage.credentials: \"x\"", "platform.storage: a shared bucket", "platform.instances.kind: \"vm\" is none of process, docker, systemd, external", "needs the section tenants", "needs domains.https", "member of a cluster", "platform.versions: \"A\"", "versions.A.command", "channels.stable", "sizes.small", "platform.host", "platform.ports", "platform.health", "platform.readiness", "platform.startup",
 	} {
 		require.ErrorContains(t, err, want)
 	}

@@ -46,7 +46,9 @@ func openApps(h *server.Host, nc *nats.Conn) (app.Provider, error) {
 			Dir: dir, Engine: engine, Host: c.Host, First: first, Last: last, Versions: versions, Health: c.Health, Startup: c.Startup, Log: h.Log,
 		})
 	default:
+		from, to := c.UserRange()
 		apps, err = process.Open(process.Config{
+			FirstUser: from, LastUser: to,
 			Dir: dir, Host: c.Host, Ports: gateway.Ports{First: first, Last: last}, Versions: versions, Health: c.Health, Startup: c.Startup, Log: h.Log,
 		})
 	}

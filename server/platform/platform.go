@@ -14,6 +14,7 @@ import (
 	domains "github.com/bcc94042/instar/machines/domain"
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/providers/platform"
+	"github.com/bcc94042/instar/providers/platform/app"
 	"github.com/bcc94042/instar/providers/platform/export"
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
@@ -58,7 +59,8 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	h.OnStop("the connections to the proxy", func(context.Context) error { client.CloseIdleConnections(); return nil })
 	sizes := map[string]platform.Size{}
 	for name, n := range c.Quotas() {
-		sizes[name] = platform.Size{StorageBytes: n}
+		of := c.Limits[name]
+		sizes[name] = platform.Size{StorageBytes: n, Limits: app.Limits{Memory: of.Bytes(), Files: of.Files, Processes: of.Processes}}
 	}
 	p := &platform.Provider{
 		Domain: c.Domain, Channels: c.Channels, Sizes: sizes, Env: c.Env, Health: domains.Health{Path: c.Health}, Readiness: c.Readiness,

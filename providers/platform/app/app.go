@@ -50,6 +50,7 @@ type Release struct {
 	Attempt   string
 	Version   string
 	Env       map[string]string
+	Limits    Limits
 	Secrets   map[string]string // by the name of the variable that, with _FILE, has the path
 
 	// Replace is asked by Deploy before it removes a release of this name that has other values, or was never healthy: an error keeps that. Nil keeps none.
@@ -70,6 +71,13 @@ func (r *Release) MayReplace(ctx context.Context) error {
 		return nil
 	}
 	return r.Replace(ctx)
+}
+
+// Limits bound a release. A zero is no limit, or the one that its kind has.
+type Limits struct {
+	Memory    int64 `json:"memory,omitempty"`    // bytes
+	Files     int   `json:"files,omitempty"`     // that are open, of each process
+	Processes int   `json:"processes,omitempty"` // and threads
 }
 
 // UnhealthyError says that a release does not become healthy.

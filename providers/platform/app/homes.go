@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 
 	"github.com/bcc94042/instar/internal/ownfile"
@@ -12,9 +13,57 @@ import (
 
 // Homes are the directories of tenants. Each is of one owner, whose mark is beside it.
 type Homes struct {
-	Dir string // of all of them
-	mu  sync.Mutex
+	Dir         string // of all of them
+	First, Last int    // users that tenants get, one each; none when they are zero
+	mu          sync.Mutex
 }
+
+// User is that of a tenant, which is its own for as long as its directory is there; 0 where tenants get none.
+func (h *Homes) User(t Tenant) (int, error) {
+	dir, err := h.Path(t)
+	if err != nil || h.Last == 0 {
+		return 0, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.user(dir)
+}
+
+// user is the user of a directory, or the first one that no directory has, which is noted beside it. The lock is held.
+func (h *Homes) user(dir string) (int, error) {
+	notes, err := filepath.Glob(filepath.Join(h.Dir, "*"+userMark))
+	if err != nil {
+		return 0, providers.Errorf(providers.Internal, "cannot see which users there are: %v", err)
+	}
+	used := map[int]bool{}
+	for _, note := range notes {
+		raw, err := os.ReadFile(note) // #nosec G304 -- below the directory of tenants
+		if err != nil {
+			return 0, providers.Errorf(providers.Internal, "cannot see which users there are: %v", err)
+		}
+		id, err := strconv.Atoi(string(raw))
+		if err != nil {
+			return 0, providers.Errorf(providers.Internal, "%s has no user: %v", note, err)
+		}
+		if note == dir+userMark {
+			return id, nil
+		}
+		used[id] = true
+	}
+	for id := h.First; id <= h.Last; id++ {
+		if used[id] {
+			continue
+		}
+		if err := ownfile.Replace(dir+userMark, []byte(strconv.Itoa(id))); err != nil {
+			return 0, providers.Errorf(providers.Internal, "cannot note whose the user %d is: %v", id, err)
+		}
+		return id, nil
+	}
+	return 0, providers.Errorf(providers.Unavailable, "all users from %d to %d are in use: close a tenant, or widen the range", h.First, h.Last)
+}
+
+// userMark is what the file with the user of a directory ends with.
+const userMark = ".user"
 
 // Path is where the directory of a tenant is, or would be.
 func (h *Homes) Path(t Tenant) (string, error) {
@@ -41,6 +90,12 @@ func (h *Homes) Ensure(t Tenant) error {
 	err = ownfile.Replace(markOf(dir), []byte(t.Owner)) // before the directory, which would be nobody's after a crash
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil && h.Last > 0 {
+		var id int
+		if id, err = h.user(dir); err == nil {
+			err = errors.Join(os.Chmod(h.Dir, 0o711), os.Lchown(dir, id, id)) // #nosec G302 -- whoever knows a name gets as far as to what is closed to him
+		}
 	}
 	if err != nil {
 		return providers.Errorf(providers.Internal, "cannot make the directory of %s: %v", t.Name, err)
@@ -71,7 +126,7 @@ func removed(dir string) error {
 	if err := ownfile.RemoveAll(dir); err != nil {
 		return err
 	}
-	return os.RemoveAll(markOf(dir))
+	return errors.Join(os.RemoveAll(dir+userMark), os.RemoveAll(markOf(dir)))
 }
 
 // markOf is the file with the owner of a directory. It is beside it, where the tenant's processes do not look.

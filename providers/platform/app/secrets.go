@@ -2,6 +2,7 @@ package app
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -11,7 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bcc94042/instar/internal/ownfile"
 	"github.com/bcc94042/instar/providers"
 )
 
@@ -41,14 +41,46 @@ func secretPath(home, name string) string {
 	return filepath.Join(home, secretDir, strings.ToLower(name))
 }
 
-// KeepSecrets writes the secrets of a release into its directory, for its owner only.
-func KeepSecrets(r *Release, home string) error {
+// KeepSecrets makes the directory of a release, and writes its secrets into it, for its owner only: user, or this server's when that is 0. A release that runs may have put links there, of which none leads out.
+func KeepSecrets(r *Release, home string, user int) error {
+	err := os.MkdirAll(home, 0o700)
+	if err == nil && user != 0 {
+		err = os.Lchown(home, user, user)
+	}
+	var in *os.Root
+	if err == nil {
+		in, err = os.OpenRoot(home)
+	}
+	if err != nil {
+		return providers.Errorf(providers.Internal, "cannot make the directory of %s: %v", r.Name, err)
+	}
+	defer func() { _ = in.Close() }() // nothing is written by it
 	for name, value := range r.Secrets {
-		if err := ownfile.Replace(secretPath(home, name), []byte(value)); err != nil {
+		if err := keep(in, strings.ToLower(name), value, user); err != nil {
 			return providers.Errorf(providers.Internal, "cannot write the secret %s of %s: %v", name, r.Name, err)
 		}
 	}
 	return nil
+}
+
+// keep writes a file whole, or leaves the one before.
+func keep(in *os.Root, name, value string, user int) error {
+	part := filepath.Join(secretDir, ".part-"+name)
+	if err := errors.Join(in.MkdirAll(secretDir, 0o700), in.RemoveAll(part)); err != nil {
+		return err
+	}
+	f, err := in.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	if err == nil && user != 0 {
+		err = errors.Join(f.Chown(user, user), in.Lchown(secretDir, user, user))
+	}
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, in.Remove(part))
+	}
+	return in.Rename(part, filepath.Join(secretDir, name))
 }
 
 // hidden stands for what nobody is to read.

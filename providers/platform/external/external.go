@@ -42,6 +42,7 @@ type Request struct {
 	Health    string            `json:"health,omitempty"`  // path that a live release answers below 400
 	Hash      string            `json:"hash,omitempty"`    // of the values, which look tells again
 	Env       map[string]string `json:"env,omitempty"`
+	Limits    app.Limits        `json:"limits,omitzero"`
 	Secrets   map[string]string `json:"secrets,omitempty"` // to be given as files, named by NAME_FILE
 }
 
@@ -141,7 +142,7 @@ func (a *Apps) request(ctx context.Context, r *app.Release) (*Request, error) {
 	if err = cmp.Or(of.Check(), err, environ.Check(r.Env)); err != nil {
 		return nil, err
 	}
-	q := &Request{Namespace: r.Namespace, Tenant: r.Tenant, Owner: r.Owner, Name: r.Name, Version: r.Version, Image: p.Image, Command: p.Command, Health: a.Health, Env: map[string]string{}, Secrets: r.Secrets}
+	q := &Request{Namespace: r.Namespace, Tenant: r.Tenant, Owner: r.Owner, Name: r.Name, Version: r.Version, Image: p.Image, Command: p.Command, Health: a.Health, Env: map[string]string{}, Limits: r.Limits, Secrets: r.Secrets}
 	for _, env := range []map[string]string{p.Env, r.Env} {
 		for name, value := range env {
 			q.Env[name] = value

@@ -76,6 +76,14 @@ type hostConfig struct {
 	CapDrop       []string
 	LogConfig     logConfig
 	Init          bool
+	Memory        int64    `json:",omitempty"`
+	PidsLimit     int      `json:",omitempty"`
+	Ulimits       []ulimit `json:",omitempty"`
+}
+
+type ulimit struct {
+	Name       string
+	Soft, Hard int
 }
 
 type logConfig struct {
@@ -95,8 +103,11 @@ func containerOf(u *Unit) *container {
 		HostConfig: hostConfig{
 			Binds: []string{u.Home + ":" + u.Home, u.Tenant + ":" + u.Tenant}, PortBindings: map[string][]portBinding{port: {{u.Host, strconv.Itoa(u.Port)}}},
 			SecurityOpt: []string{"no-new-privileges"}, CapDrop: []string{"ALL"}, Init: true,
-			LogConfig: logConfig{"json-file", map[string]string{"max-size": "1m", "max-file": "2"}},
+			LogConfig: logConfig{"json-file", map[string]string{"max-size": "1m", "max-file": "2"}}, Memory: u.Limits.Memory, PidsLimit: u.Limits.Processes,
 		},
+	}
+	if n := u.Limits.Files; n > 0 {
+		c.HostConfig.Ulimits = []ulimit{{"nofile", n, n}}
 	}
 	c.HostConfig.RestartPolicy.Name = "always"
 	return c

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/platform/app"
 	"github.com/bcc94042/instar/providers/platform/app/apptest"
 	"github.com/bcc94042/instar/providers/platform/hosted"
 )
@@ -179,7 +180,9 @@ func TestWhatAContainerIsAskedFor(t *testing.T) {
 	w := world(t, hosted.NewDocker(e.socket), &e.Machine)
 	p, stop := w.Open(t)
 	defer stop()
-	address, err := p.Deploy(t.Context(), apptest.Release(1, "1.0"))
+	r := apptest.Release(1, "1.0")
+	r.Limits = app.Limits{Memory: 1 << 30, Files: 77, Processes: 99}
+	address, err := p.Deploy(t.Context(), r)
 	require.NoError(t, err)
 	has := apptest.Ask(t, address)
 	body := e.created["instar-default.tenant-acme-r1"]
@@ -188,6 +191,7 @@ func TestWhatAContainerIsAskedFor(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()), body["User"])
 	require.Equal(t, []any{"no-new-privileges"}, host["SecurityOpt"])
 	require.Equal(t, []any{"ALL"}, host["CapDrop"])
+	require.Equal(t, []any{float64(1 << 30), 99.0, []any{map[string]any{"Name": "nofile", "Soft": 77.0, "Hard": 77.0}}}, []any{host["Memory"], host["PidsLimit"], host["Ulimits"]})
 	require.Equal(t, []any{has.Home + ":" + has.Home, has.Dir + ":" + has.Dir}, host["Binds"])
 	require.Equal(t, map[string]any{has.Port + "/tcp": []any{map[string]any{"HostIp": "127.0.0.1", "HostPort": has.Port}}}, host["PortBindings"])
 	require.Equal(t, address, "127.0.0.1:"+has.Port)

@@ -48,6 +48,7 @@ type Unit struct {
 	Port    int
 	Home    string // absolute paths
 	Tenant  string
+	Limits  app.Limits `json:"limits,omitzero"`
 }
 
 // State is what a unit stands at.
@@ -187,7 +188,7 @@ func (a *Apps) wanted(ctx context.Context, r *app.Release) (*record, error) {
 		return nil, err
 	}
 	key := req.Key()
-	u := Unit{Name: "instar-" + key, Program: program, Host: a.config.Host, Home: a.home(key), Tenant: dir}
+	u := Unit{Name: "instar-" + key, Program: program, Host: a.config.Host, Home: a.home(key), Tenant: dir, Limits: r.Limits}
 	if u.Env, err = app.Variables(r, u.Home, dir); err != nil {
 		return nil, err
 	}
@@ -240,12 +241,12 @@ func (a *Apps) begin(ctx context.Context, r *app.Release, want *record) (*record
 
 // start writes what the release is given, and has its unit run.
 func (a *Apps) start(ctx context.Context, r *app.Release, at *record) error {
-	err := errors.Join(os.MkdirAll(at.Unit.Home, 0o700), os.MkdirAll(at.Unit.Tenant, 0o700))
+	err := os.MkdirAll(at.Unit.Tenant, 0o700)
 	if err != nil {
-		err = providers.Errorf(providers.Internal, "cannot make the directories of %s: %v", r.Name, err)
+		err = providers.Errorf(providers.Internal, "cannot make the directory of %s: %v", r.Tenant, err)
 	}
 	if err == nil {
-		err = app.KeepSecrets(r, at.Unit.Home)
+		err = app.KeepSecrets(r, at.Unit.Home, 0)
 	}
 	if err == nil {
 		err = a.config.Engine.Start(ctx, at.Unit.full())

@@ -61,7 +61,7 @@ func run(ctx context.Context, name string, args ...string) ([]byte, error) {
 
 // properties are those of every release. It is started again without end: what has failed before it was healthy is removed.
 var properties = []string{
-	"Restart=always", "RestartSec=1", "StartLimitIntervalSec=0", "KillMode=control-group", "TimeoutStopSec=10", "NoNewPrivileges=yes", "LimitCORE=0", "LimitNOFILE=1024", "PrivateTmp=yes",
+	"Restart=always", "RestartSec=1", "StartLimitIntervalSec=0", "KillMode=control-group", "TimeoutStopSec=10", "NoNewPrivileges=yes", "LimitCORE=0", "PrivateTmp=yes",
 	"ProtectSystem=full",
 }
 
@@ -74,6 +74,13 @@ func (s *Systemd) Start(ctx context.Context, u *Unit) error {
 	args := []string{"--quiet", "--collect", "--unit=" + u.Name, "--working-directory=" + u.Home}
 	for _, p := range properties {
 		args = append(args, "--property="+p)
+	}
+	args = append(args, "--property=LimitNOFILE="+strconv.Itoa(cmp.Or(u.Limits.Files, 1024)))
+	if u.Limits.Memory > 0 {
+		args = append(args, "--property=MemoryMax="+strconv.FormatInt(u.Limits.Memory, 10))
+	}
+	if u.Limits.Processes > 0 {
+		args = append(args, "--property=TasksMax="+strconv.Itoa(u.Limits.Processes))
 	}
 	env := maps.Clone(u.Env)
 	env["HOST"] = u.Host

@@ -3,6 +3,8 @@ package process
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -52,7 +54,7 @@ func (a *Apps) Deploy(ctx context.Context, r app.Release) (address string, err e
 func (a *Apps) begin(ctx context.Context, r *app.Release, req providers.ApplyRequest) error {
 	a.homes.Lock()
 	defer a.homes.Unlock()
-	err := app.KeepSecrets(r, a.home(r))
+	err := a.prepare(r)
 	if err == nil {
 		_, err = a.gateway.Apply(ctx, req)
 	}
@@ -68,7 +70,7 @@ func (a *Apps) clear(r *app.Release) error {
 	if _, err := a.gateway.Observe(context.Background(), providers.ObserveRequest{Request: r.Request()}); !providers.IsNotFound(err) {
 		return nil
 	}
-	if err := ownfile.RemoveAll(a.home(r)); err != nil {
+	if err := errors.Join(ownfile.RemoveAll(a.home(r)), os.RemoveAll(filepath.Join(filepath.Dir(a.home(r)), limitsName))); err != nil {
 		return providers.Errorf(providers.Internal, "cannot remove the directory of %s: %v", r.Name, err)
 	}
 	return nil

@@ -73,6 +73,71 @@ func TestWhatAProcessGets(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 }
 
+// Of a server that is root, tenants have users of their own, who get to what is theirs, and to nothing of another one.
+func TestTenantsHaveUsersOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("this test is not root, so it can give no users")
+	}
+	dir := t.TempDir()
+	for at := dir; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
+		require.NoError(t, os.Chmod(at, 0o711))
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	program := filepath.Join(dir, "application") // where others can run it
+	raw, err := os.ReadFile(self)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(program, raw, 0o755))
+	c := config(t, filepath.Join(dir, "apps"))
+	c.FirstUser, c.LastUser = 61001, 61002
+	c.Versions["1.0"] = app.Program{Command: []string{program, "application", "1.0"}, Env: map[string]string{"GORACE": quick}}
+	a := opened(t, c)
+	other := apptest.Release(1, "1.0")
+	other.Tenant, other.Name, other.Owner = "tenant-other", "tenant-other-r1", "default.other.own"
+	other.Limits = app.Limits{Files: 77}
+	var users []int
+	for _, r := range []app.Release{apptest.Release(1, "1.0"), other, apptest.Release(2, "1.0")} {
+		require.NoError(t, a.Ensure(t.Context(), r.Of()))
+		address, err := a.Deploy(t.Context(), r)
+		require.NoError(t, err)
+		has := apptest.Ask(t, address)
+		users = append(users, has.UID)
+		require.Equal(t, "postgres://acme:secret@db/acme", has.Secret, "it can read its own")
+		require.Equal(t, 1, has.NoNewPrivs)
+		for _, own := range []string{has.Dir, has.Home, filepath.Join(has.Home, ".secrets", "database_url")} {
+			info, err := os.Stat(own)
+			require.NoError(t, err)
+			require.Zero(t, info.Mode()&0o077, "%s is closed to others", own)
+			require.Equal(t, uint32(has.UID), info.Sys().(*syscall.Stat_t).Uid, own)
+		}
+		if r.Limits.Files > 0 {
+			require.Equal(t, uint64(77), has.Files)
+		}
+	}
+	require.Equal(t, []int{61001, 61002, 61001}, users)
+	third := app.Tenant{Namespace: "default", Name: "tenant-third", Owner: "third"}
+	require.ErrorContains(t, a.Ensure(t.Context(), third), "all users from 61001 to 61002 are in use")
+	require.NoError(t, a.Remove(t.Context(), other))
+	require.NoError(t, a.Forget(t.Context(), other.Of()))
+	require.NoError(t, a.Ensure(t.Context(), third))
+}
+
+// What a tenant has put in the way of its secrets leads nowhere else.
+func TestLinksOfATenantLeadNowhere(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := opened(t, config(t, dir))
+	address, err := a.Deploy(t.Context(), apptest.Release(1, "1.0"))
+	require.NoError(t, err)
+	secrets, elsewhere := filepath.Join(apptest.Ask(t, address).Home, ".secrets"), t.TempDir()
+	require.NoError(t, os.RemoveAll(secrets))
+	require.NoError(t, os.Symlink(elsewhere, secrets))
+	_, err = a.Deploy(t.Context(), apptest.Release(1, "1.0"))
+	require.Error(t, err)
+	require.Empty(t, holding(t, elsewhere, "secret@db"))
+}
+
 func TestSecretsAreInFilesOfTheOwnerOnly(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

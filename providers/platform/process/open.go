@@ -16,17 +16,18 @@ import (
 
 // Config is what [Open] needs. Dir and Versions have no default.
 type Config struct {
-	Dir      string                 // of all tenants; created, readable by the owner only
-	Host     string                 // IP address of the sockets; 127.0.0.1 when empty
-	Ports    process.Ports          // of the sockets; the system chooses when it is zero
-	Versions map[string]app.Program // by lower case letters, digits, and ._- within; each has a command, which is looked up in PATH once, by Open
-	Limits   builtin.Limits         // of each process; 1024 open files when zero
-	Health   string                 // path that a live release answers with a status below 400; / when empty
-	Startup  time.Duration          // until it has to answer; 60 s when 0, at most an hour
-	Hung     time.Duration          // one that has not answered for so long is ended, and started anew; Startup when 0
-	Grace    time.Duration          // between SIGTERM and SIGKILL; 10 s when 0
-	Self     []string               // as of providers/process
-	Log      *slog.Logger
+	Dir                 string                 // of all tenants; created, readable by the owner only
+	Host                string                 // IP address of the sockets; 127.0.0.1 when empty
+	Ports               process.Ports          // of the sockets; the system chooses when it is zero
+	Versions            map[string]app.Program // by lower case letters, digits, and ._- within; each has a command, which is looked up in PATH once, by Open
+	Limits              builtin.Limits         // of each process; 1024 open files when zero
+	FirstUser, LastUser int                    // that tenants get, one each, for which this server has to be root; their processes are its own user's when they are zero
+	Health              string                 // path that a live release answers with a status below 400; / when empty
+	Startup             time.Duration          // until it has to answer; 60 s when 0, at most an hour
+	Hung                time.Duration          // one that has not answered for so long is ended, and started anew; Startup when 0
+	Grace               time.Duration          // between SIGTERM and SIGKILL; 10 s when 0
+	Self                []string               // as of providers/process
+	Log                 *slog.Logger
 }
 
 var _ app.Provider = (*Apps)(nil)
@@ -48,18 +49,24 @@ func Open(c Config) (*Apps, error) {
 	c.Dir, c.Host, c.Health, c.Startup = dir, cmp.Or(c.Host, "127.0.0.1"), cmp.Or(c.Health, "/"), cmp.Or(c.Startup, time.Minute)
 	c.Hung = cmp.Or(c.Hung, c.Startup)
 	c.Limits.Files = cmp.Or(c.Limits.Files, 1024)
-	c.Limits.NoPrivileges, c.Limits.NoMemoryDumps = true, true
+	c.Limits.NoPrivileges, c.Limits.NoMemoryDumps, c.Limits.From = true, true, filepath.Join("..", limitsName) // of the working directory, which is the release's
+	releases := filepath.Join(dir, "releases")
+	if c.LastUser > 0 {
+		if err := reachable(releases); err != nil {
+			return nil, err
+		}
+	}
 	templates := make(map[string]process.Template, len(c.Versions))
 	for version, p := range c.Versions {
 		templates[version] = process.Template{Command: p.Command, Env: p.Env, Socket: process.SocketPublic, Home: true, Limits: c.Limits, Hung: c.Hung}
 	}
 	g, err := process.Open(process.Config{
-		Dir: filepath.Join(dir, "releases"), Host: c.Host, Ports: c.Ports, Templates: templates, NoBuiltins: true, Grace: c.Grace, Self: c.Self, Log: c.Log,
+		Dir: releases, Host: c.Host, Ports: c.Ports, Templates: templates, NoBuiltins: true, Grace: c.Grace, Self: c.Self, Log: c.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot run applications of tenants: %w", err)
 	}
-	return &Apps{gateway: g, config: c, tenants: app.Homes{Dir: filepath.Join(dir, "tenants")}}, nil
+	return &Apps{gateway: g, config: c, tenants: app.Homes{Dir: filepath.Join(dir, "tenants"), First: c.FirstUser, Last: c.LastUser}}, nil
 }
 
 // Close ends the supervision. With stop, all processes are ended first, and started again by the next Open; else they run on.

@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"runtime"
 	"strconv"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bcc94042/instar/providers/group"
 )
@@ -20,6 +23,11 @@ type Limits struct {
 	File          int64 // bytes of a file that is written
 	NoPrivileges  bool  // it becomes no other user by a program that would allow it, such as sudo; where the system can
 	NoMemoryDumps bool  // it leaves no file with its memory when it crashes
+	Processes     int   // and threads, that its user has; not of root
+	User          int   // that it becomes, with the group of that number alone; this server's when 0
+
+	// From is a file with further ones, as JSON, for one process of a program of which others have others; relative to the working directory. That there is none is fine.
+	From string `json:"-"`
 }
 
 // Args are the limits for the program exec.
@@ -33,6 +41,11 @@ func (l Limits) Args() []string {
 	add("files", int64(l.Files))
 	add("memory", l.Memory)
 	add("file", l.File)
+	add("processes", int64(l.Processes))
+	add("user", int64(l.User))
+	if l.From != "" {
+		args = append(args, "-from="+l.From)
+	}
 	if l.NoPrivileges {
 		args = append(args, "-no-privileges")
 	}
@@ -49,15 +62,27 @@ func limits(args []string) (l Limits, rest []string, err error) {
 	f.IntVar(&l.Files, "files", 0, "")
 	f.Int64Var(&l.Memory, "memory", 0, "")
 	f.Int64Var(&l.File, "file", 0, "")
+	f.IntVar(&l.Processes, "processes", 0, "")
+	f.IntVar(&l.User, "user", 0, "")
+	f.StringVar(&l.From, "from", "", "")
 	f.BoolVar(&l.NoPrivileges, "no-privileges", false, "")
 	f.BoolVar(&l.NoMemoryDumps, "no-memory-dumps", false, "")
-	err = f.Parse(args)
+	if err = f.Parse(args); err != nil || l.From == "" {
+		return l, f.Args(), err
+	}
+	raw, err := os.ReadFile(l.From) // #nosec G304 -- of the server, for this process
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		err = nil
+	case err == nil:
+		err = json.Unmarshal(raw, &l)
+	}
 	return l, f.Args(), err
 }
 
 // apply bounds this process. The calling thread is the one that becomes the program.
 func (l Limits) apply() error {
-	for resource, value := range map[int]int64{syscall.RLIMIT_NOFILE: int64(l.Files), syscall.RLIMIT_DATA: l.Memory, syscall.RLIMIT_FSIZE: l.File} {
+	for resource, value := range map[int]int64{syscall.RLIMIT_NOFILE: int64(l.Files), syscall.RLIMIT_DATA: l.Memory, syscall.RLIMIT_FSIZE: l.File, unix.RLIMIT_NPROC: int64(l.Processes)} {
 		if value <= 0 {
 			continue
 		}
@@ -75,10 +100,27 @@ func (l Limits) apply() error {
 			return os.NewSyscallError("setrlimit", err)
 		}
 	}
+	if l.User > 0 {
+		if err := asUser(l.User); err != nil {
+			return err
+		}
+	}
 	if l.NoPrivileges {
 		return os.NewSyscallError("prctl", group.NoNewPrivileges())
 	}
 	return nil
+}
+
+// asUser makes this process one of a user, and of nothing else.
+func asUser(user int) error {
+	err := os.NewSyscallError("setgroups", syscall.Setgroups(nil))
+	if err == nil {
+		err = os.NewSyscallError("setgid", syscall.Setgid(user))
+	}
+	if err == nil {
+		err = os.NewSyscallError("setuid", syscall.Setuid(user))
+	}
+	return err
 }
 
 // become replaces this process by the command in args, behind its limits. exec keeps the process id, so LISTEN_PID, without which
