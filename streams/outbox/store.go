@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -26,12 +27,20 @@ type Store struct {
 // [Init], and [Store.CheckSchema] for whether it is there. It does not wait for the database: the first call tells whether it
 // answers. No error shows the DSN. The store is closed with its Pool.
 func Open(ctx context.Context, dsn, schema string) (*Store, error) {
+	return OpenThrough(ctx, dsn, schema, nil)
+}
+
+// OpenThrough is [Open] on connections that dial makes; nil makes those that the DSN says.
+func OpenThrough(ctx context.Context, dsn, schema string, dial pgconn.DialFunc) (*Store, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, errors.New("outbox: cannot read the DSN") // the error may show its password
 	}
 	if err := Prepare(config.ConnConfig, schema); err != nil {
 		return nil, err
+	}
+	if dial != nil {
+		config.ConnConfig.DialFunc = dial
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -34,6 +35,7 @@ type Relay struct {
 	Node     string                                         // shown as the owner of its shards
 	Meter    control.Meter                                  // nil measures nothing
 	Gate     func() error                                   // why nothing is to be stored now; nil, or a nil error, is that it may be
+	Dial     pgconn.DialFunc                                // makes connections to the database; nil makes those that the DSN says
 	Log      *slog.Logger                                   // nil says nothing
 
 	once    sync.Once

@@ -106,7 +106,7 @@ func (r *Relay) attempt(ctx context.Context, shards *shard.Set) error {
 	if can.Replicas < r.Replicas {
 		r.Log.Warn("the stream has fewer replicas than configured: losing a server loses events or stops the relay", "stream", stream.Name, "replicas", can.Replicas, "try", fmt.Sprintf("nats stream edit %s --replicas %d", stream.Name, r.Replicas))
 	}
-	store, err := outbox.Open(ctx, r.Config.DSN, r.Config.Schema)
+	store, err := outbox.OpenThrough(ctx, r.Config.DSN, r.Config.Schema, r.Dial)
 	if err != nil {
 		return &PermanentError{fmt.Errorf("relay: %s: %w", r.Config.Name, err)}
 	}

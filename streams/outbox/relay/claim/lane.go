@@ -58,8 +58,8 @@ func (l *lane) step(ctx context.Context) (more bool, err error) {
 	if paused {
 		return false, nil
 	}
-	e.gate.RLock()
-	defer e.gate.RUnlock()
+	e.gate <- struct{}{}
+	defer func() { <-e.gate }()
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
@@ -143,8 +143,8 @@ func (l *lane) publish(ctx context.Context, b *outbox.Batch) error {
 // store publishes some rows, while no other lane does.
 func (l *lane) store(ctx context.Context, s *session.Session, items []sink.Item) (int, error) {
 	stored, err := l.e.Control.Publish(items, func() (int, error) {
-		l.e.press.Lock()
-		defer l.e.press.Unlock()
+		l.e.press <- struct{}{}
+		defer func() { <-l.e.press }()
 		stored, err := l.e.Shards.Opener.Pub.Publish(ctx, items, nil)
 		s.Rows += stored
 		return stored, err

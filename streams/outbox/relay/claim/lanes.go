@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/bcc94042/instar/internal/wait"
@@ -32,8 +31,8 @@ type Lanes struct {
 	Shards  *shard.Set // one, of all rows
 	Parts   int        // shards of the rows
 
-	gate  sync.RWMutex // closed while no lane may have anything under way
-	press sync.Mutex   // held by the lane that publishes
+	gate  chan struct{} // a token for each lane that has something under way; all are taken while none may have
+	press chan struct{} // likewise, for the one that publishes
 	lanes []*lane
 }
 
@@ -86,6 +85,7 @@ func (e *Lanes) await(ctx context.Context) error {
 func (e *Lanes) openLanes(ctx context.Context) error {
 	most := max(1, int(e.Store.Pool.Config().MaxConns)-1) // one is for everything else
 	n := min(maxLanes, e.Parts, most)
+	e.gate, e.press = make(chan struct{}, n), make(chan struct{}, 1)
 	for i := range n {
 		l := &lane{e: e, wake: make(chan struct{}, 1), worker: outbox.Worker{Store: e.Store, Name: e.Node}}
 		if err := l.worker.Open(ctx); err != nil {
@@ -145,8 +145,14 @@ func (e *Lanes) runLanes(ctx context.Context) error {
 // pause stops the lanes for a moment, to check the lease, and to write the marker when it is due. When it fails, none of them takes another step: the lease, and the session with
 // it, may be lost.
 func (e *Lanes) pause(ctx context.Context, cancel func()) (err error) {
-	e.gate.Lock()
-	defer e.gate.Unlock()
+	for range cap(e.gate) {
+		e.gate <- struct{}{}
+	}
+	defer func() {
+		for range cap(e.gate) {
+			<-e.gate
+		}
+	}()
 	defer func() {
 		if err != nil {
 			cancel()
