@@ -252,3 +252,24 @@ func TestManyWorkers(t *testing.T) {
 		require.Equal(t, want, got, aggregate)
 	}
 }
+
+// What is claimed is published at once, so in mode claim a transaction that appends waits for the disk, whatever it wanted. In mode log the relay sees to it.
+func TestInModeClaimACommitWaitsForTheDisk(t *testing.T) {
+	t.Parallel()
+	m := Message{AggregateType: "order", AggregateID: "1", EventType: "order.paid"}
+	for mode, want := range map[Mode]string{Claim: "local", Log: "off"} {
+		_, conn := setup(t, mode)
+		for name, appended := range map[string][]Message{"one": {m}, "many": {m, m}} {
+			tx, err := conn.Begin(t.Context())
+			require.NoError(t, err)
+			_, err = tx.Exec(t.Context(), `set local synchronous_commit = off`)
+			require.NoError(t, err)
+			_, err = (&Appender{}).Append(t.Context(), tx, appended...)
+			require.NoError(t, err)
+			var is string
+			require.NoError(t, tx.QueryRow(t.Context(), `show synchronous_commit`).Scan(&is))
+			require.Equal(t, want, is, "%s, %s", mode, name)
+			require.NoError(t, tx.Rollback(t.Context()))
+		}
+	}
+}

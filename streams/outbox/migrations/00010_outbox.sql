@@ -299,6 +299,9 @@ begin
         from unnest(event_ids, occurred_at, aggregate_types, aggregate_ids, event_types, payloads, content_types, headers, not_befores)
             as m (event_id, at, type, id, event, payload, content, headers, not_before);
     else
+        if current_setting('synchronous_commit') = 'off' then -- what is claimed is published at once: no crash may undo it then
+            perform set_config('synchronous_commit', 'local', true);
+        end if;
         insert into @.outbox_event (shard, event_id, occurred_at, aggregate_type, aggregate_id, event_type, content_type, not_before, next_retry_at, headers, payload)
         select coalesce(@.outbox_shard(m.type, m.id, how.shards), 0), case when m.content ilike 'application/cloudevents%' then @.outbox_cloudevent(m.event_id, m.event, m.payload, m.content) else coalesce(m.event_id, @.outbox_uuid_v7()) end, coalesce(m.at, clock_timestamp()), m.type, m.id, m.event,
             coalesce(m.content, 'application/json'), m.not_before, coalesce(m.not_before, now()), coalesce(m.headers, '{}'), m.payload
@@ -337,6 +340,9 @@ begin
         values (part, event_id, coalesce(occurred_at, clock_timestamp()), aggregate_type, aggregate_id,
             event_type, coalesce(content_type, 'application/json'), not_before, coalesce(headers, '{}'), payload);
     else
+        if current_setting('synchronous_commit') = 'off' then -- what is claimed is published at once: no crash may undo it then
+            perform set_config('synchronous_commit', 'local', true);
+        end if;
         insert into @.outbox_event (shard, event_id, occurred_at, aggregate_type, aggregate_id, event_type, content_type, not_before, next_retry_at, headers, payload)
         values (part, event_id, coalesce(occurred_at, clock_timestamp()), aggregate_type, aggregate_id,
             event_type, coalesce(content_type, 'application/json'), not_before, coalesce(not_before, now()), coalesce(headers, '{}'), payload);
