@@ -231,6 +231,11 @@ var plan = []room{
 	{path: "internal/simulation/overlay", outside: []string{testify}},
 	{path: "internal/simulation/mutants", ours: []string{"internal/simulation/overlay"}, outside: []string{testify}},
 	{path: "internal/simulation/cmd/simulate", ours: []string{"internal/simulation/mutants", "internal/simulation/overlay"}},
+	// A model of the outbox's tables, and the relays of one beside both models. What an append does with a shard, and what the relay asks, is that of the outbox.
+	{path: "internal/simulation/tables", ours: []string{"internal/simulation/model/wire", "streams/outbox"}, outside: []string{pgx, uuid, testify}, tests: []string{"internal/postgres"}},
+	{path: "internal/simulation/relays", ours: []string{
+		"internal/simulation/model/...", "internal/simulation/pinned", "internal/simulation/tables", "internal/simulation/trace", "streams", "streams/outbox/...",
+	}, outside: []string{natsgo, pgx, uuid, testify}, tests: []string{"internal/postgres"}},
 	{path: "internal/simulation/model/...", ours: []string{"internal/simulation/model/..."}, outside: []string{nats, testify}, tests: []string{"streams/...", "kv/..."}},
 	{path: "internal/boottime", outside: []string{xsys}},
 	{path: "internal/crosscheck", outside: []string{testify, "golang.org/x/tools"}},

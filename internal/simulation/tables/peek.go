@@ -1,0 +1,54 @@
+package tables
+
+import "slices"
+
+// Row is one of the outbox, as it is committed.
+type Row struct {
+	ID        id
+	Aggregate string
+	Seq       int64
+	Later     bool   // it was not to be published before a time
+	State     string // in mode claim, or of one that is parked; empty for the others
+
+	Appended, Committed uint64 // where in the log of the database
+}
+
+// Rows are all that are committed and were not discarded, in the order of their numbers.
+func (s *Server) Rows() (all []Row) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	discarded := map[lateKey]bool{}
+	for _, t := range s.d.late.all(nil) {
+		discarded[t.lateKey] = t.marker == 0
+	}
+	row := func(e *event, state string) {
+		all = append(all, Row{e.id, e.typ + "/" + e.agg, e.seq, !e.notBefore.IsZero(), state, e.at, s.d.committed[e.id]})
+	}
+	for _, l := range s.d.log.all(nil) {
+		k := rowKey{l.shard, l.seq}
+		if p := s.d.parked.get(nil, k); p != nil && p.id == l.id {
+			row(&l.event, p.state)
+		} else if !discarded[lateKey{k, l.id}] {
+			row(&l.event, "")
+		}
+	}
+	for _, e := range s.d.events.all(nil) {
+		row(&e.event, e.status)
+	}
+	slices.SortFunc(all, func(a, b Row) int { return int(a.Seq - b.Seq) })
+	return all
+}
+
+// Durable says whether the commit of an event was on disk once.
+func (s *Server) Durable(e id) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.d.durable[e]
+}
+
+// Lost says whether the commit of an event was undone once.
+func (s *Server) Lost(e id) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.d.lost[e]
+}
