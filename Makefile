@@ -120,6 +120,7 @@ vet:
 beside: check
 	$(GO) test ./internal/simulation/model
 	$(MAKE) --no-print-directory simulate FOR=60s FROM=1 SEEDS=300
+	$(MAKE) --no-print-directory simulate OF=relays FOR=15s FROM=1 SEEDS=100
 	$(MAKE) --no-print-directory mutants MUTANT=quick
 
 check: vet $(STATICCHECK) $(GOFUMPT) ## go vet, staticcheck, gofumpt, and whether go.mod is tidy
@@ -165,8 +166,8 @@ bench-tasks: ## measure tasks that do nothing beside jobs of River; needs Postgr
 bench-proxy: ## measure the proxy in front of tenants beside a bare httputil.ReverseProxy
 	$(GO) -C bench run ./proxy
 
-simulate: ## run seeds of the simulation for FOR=5m; SEED=7 shows one step by step
-	$(GO) run ./internal/simulation/cmd/simulate $(if $(AIM),-aim $(AIM)) $(if $(SEED),-seed $(SEED),-for $(or $(FOR),5m) $(if $(SEEDS),-seeds $(SEEDS)) $(if $(FROM),-from $(FROM)))
+simulate: ## run seeds of the simulation for FOR=5m; SEED=7 shows one step by step, OF=relays is the world of an outbox
+	$(GO) run ./internal/simulation/cmd/simulate $(if $(OF),-of $(OF)) $(if $(AIM),-aim $(AIM)) $(if $(SEED),-seed $(SEED),-for $(or $(FOR),5m) $(if $(SEEDS),-seeds $(SEEDS)) $(if $(FROM),-from $(FROM)))
 
 repeats: ## run seeds of the simulation in two processes, and compare them step by step
 	$(GO) run ./internal/simulation/cmd/simulate -repeats

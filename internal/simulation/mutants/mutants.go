@@ -23,6 +23,7 @@ type Mutant struct {
 	Seeds   int             // within how many the simulation has to find it; 0 is 400
 	Quick   bool            // it is also run in `make test`
 	By      string          // the invariant of the simulation that finds it, or "panic" where the program ends; empty where Test does. What another one finds does not count, nor what the program with its guard shows in the same seed
+	Of      string          // the simulation that finds it: see overlay.Build
 	Aim     string          // what goes wrong in its seeds, instead of what they draw: see simulation.Aimed; empty for that
 	Test    string          // the package and the test that find it, such as "./kv TestX"
 	Why     string          // with Test: why the simulation does not show that the guard is gone
@@ -74,6 +75,7 @@ func (m *Mutant) run(b overlay.Build) (string, error) {
 	if m.Test != "" {
 		return m.test(b)
 	}
+	b.Of = m.Of
 	plain, err := b.Program("plain")
 	if err != nil {
 		return "", err

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 )
@@ -22,6 +23,7 @@ func GoRoot() (string, error) {
 type Build struct {
 	Module string // the root of the sources
 	Dir    string // where the programs go, and what they are made from
+	Of     string // which simulation, a folder of internal/simulation; empty is that of the engine, which is in none
 }
 
 // Program builds the simulation under a name with patches, and returns its path. The build cache has what they do not touch.
@@ -38,8 +40,8 @@ func (b Build) Program(name string, patches ...Patch) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	program := filepath.Join(b.Dir, name, "simulation.test")
-	build := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-modfile", mod, "-overlay", list, "-o", program, "./internal/simulation")
+	program := filepath.Join(b.Dir, name, "simulation"+b.Of+".test")
+	build := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-modfile", mod, "-overlay", list, "-o", program, "./"+path.Join("internal/simulation", b.Of))
 	build.Dir = b.Module
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cannot build the simulation: %w\n%s", err, out)

@@ -28,21 +28,22 @@ func main() {
 	jobs := flag.Int("jobs", runtime.NumCPU(), "how many processes")
 	gate := flag.String("mutants", "", "run the gate: all, quick, or the name of a mutant")
 	aim := flag.String("aim", "", "what goes wrong instead of what is drawn, such as zombie@timer or restore (see schedule.Aimed)")
+	of := flag.String("of", "", "which simulation: relays, of an outbox; empty is that of the engine")
 	repeats := flag.Bool("repeats", false, "run some seeds in two processes, and see that they are the same in both")
 	flag.Parse()
-	if err := run(*seed, *from, *seeds, *within, *jobs, *gate, *aim, *repeats); err != nil {
+	if err := run(*of, *seed, *from, *seeds, *within, *jobs, *gate, *aim, *repeats); err != nil {
 		fmt.Fprintln(os.Stderr, "simulate:", err)
 		os.Exit(1)
 	}
 }
 
-func run(seed, from uint64, seeds int, within time.Duration, jobs int, gate, aim string, repeats bool) error {
+func run(of string, seed, from uint64, seeds int, within time.Duration, jobs int, gate, aim string, repeats bool) error {
 	module, err := filepath.Abs(".")
 	if err != nil {
 		return err
 	}
 	fmt.Fprintln(os.Stderr, "building the simulated program; the first time everything is compiled for a patched runtime, which takes minutes")
-	build := overlay.Build{Module: module, Dir: filepath.Join(module, ".tools", "simulation")}
+	build := overlay.Build{Module: module, Dir: filepath.Join(module, ".tools", "simulation"), Of: of}
 	if gate != "" {
 		return mutants.Run(build, gate, os.Stdout)
 	}

@@ -1,0 +1,170 @@
+package relays
+
+// An application appends events in transactions that stay open for a while, and commits or rolls back. Where it gets no answer, it appends the same ids again, until it is told that they are there.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/bcc94042/instar/streams/outbox"
+)
+
+type app struct {
+	w        *World
+	name     string
+	r        *rand.Rand
+	conn     *pgx.Conn
+	appender outbox.Appender
+	done     chan struct{}
+
+	undone   map[uuid.UUID]bool // appended in transactions that were rolled back, and nowhere else
+	promised map[uuid.UUID]bool // the commit was answered, by a database that waits for its disk
+}
+
+func (w *World) startApp(i int) *app {
+	a := &app{w: w, name: fmt.Sprintf("app-%d", i), r: draws(w.o.Seed, uint64(10+i)), done: make(chan struct{}), undone: map[uuid.UUID]bool{}, promised: map[uuid.UUID]bool{}} // #nosec G115 -- a few
+	go func() {
+		defer close(a.done)
+		for n := range w.o.Turns {
+			a.turn(i, n)
+			time.Sleep(time.Duration(a.r.Int64N(int64(w.o.Pace))))
+		}
+		a.close()
+	}()
+	return a
+}
+
+func (w *World) appsDone() bool {
+	for _, a := range w.apps {
+		select {
+		case <-a.done:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func (a *app) close() {
+	if a.conn != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = a.conn.Close(ctx)
+		a.conn = nil
+	}
+}
+
+// turn is one transaction, which is tried until its outcome is known.
+func (a *app) turn(i, n int) {
+	var parts [][]outbox.Message
+	for range 1 + a.r.IntN(3) {
+		var some []outbox.Message
+		for range 1 + a.r.IntN(3) {
+			some = append(some, a.event(i, n))
+		}
+		parts = append(parts, some)
+	}
+	back := a.r.IntN(5) == 0
+	hold := time.Duration(0)
+	if a.r.IntN(3) == 0 {
+		hold = time.Duration(a.r.Int64N(int64(3 * time.Second)))
+	}
+	for _, some := range parts {
+		for _, m := range some {
+			a.undone[m.ID] = back
+		}
+	}
+	async := a.w.o.Async && i%2 == 0
+	for !a.w.over {
+		err := a.try(parts, hold, back)
+		if err == nil {
+			for id := range ids(parts) {
+				a.promised[id] = !back && !async
+			}
+			return
+		}
+		var refused *pgconn.PgError
+		if errors.As(err, &refused) && refused.Code == "23505" {
+			return // a commit of before, whose answer was lost
+		}
+		a.w.trace.Note(a.name, "again: %v", err)
+		a.close()
+		time.Sleep(time.Duration(a.r.Int64N(int64(time.Second))))
+	}
+}
+
+func ids(parts [][]outbox.Message) func(func(uuid.UUID) bool) {
+	return func(yield func(uuid.UUID) bool) {
+		for _, some := range parts {
+			for _, m := range some {
+				if !yield(m.ID) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (a *app) event(i, n int) outbox.Message {
+	m := outbox.Message{AggregateType: "order", AggregateID: fmt.Sprint(a.r.IntN(a.w.o.Aggregates)), EventType: "order.paid", Payload: fmt.Appendf(nil, `{"app": %d, "turn": %d}`, i, n)}
+
+	for j := range m.ID {
+		m.ID[j] = byte(a.r.UintN(256))
+	}
+	m.ID[6], m.ID[8] = 0x70|m.ID[6]&0x0f, 0x80|m.ID[8]&0x3f
+	if a.w.o.Strange && a.r.IntN(8) == 0 {
+		m.EventType = "strange"
+	}
+	if a.w.o.Later && a.r.IntN(6) == 0 {
+		m.NotBefore = a.w.dbNow().Add(time.Duration(a.r.Int64N(int64(20 * time.Second))))
+	}
+	return m
+}
+
+// try makes one transaction.
+func (a *app) try(parts [][]outbox.Message, hold time.Duration, back bool) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if a.conn == nil {
+		if err := a.connect(ctx); err != nil {
+			return err
+		}
+	}
+	tx, err := a.conn.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	for _, some := range parts {
+		if _, err := a.appender.Append(ctx, tx, some...); err != nil {
+			_ = tx.Rollback(ctx)
+			return err
+		}
+		time.Sleep(hold / time.Duration(len(parts)))
+	}
+	if back {
+		_ = tx.Rollback(ctx) // it is, whatever the answer
+		return nil
+	}
+	return tx.Commit(ctx)
+}
+
+func (a *app) connect(ctx context.Context) error {
+	config, err := pgx.ParseConfig("postgres://app@127.0.0.1/model?sslmode=disable")
+	if err != nil {
+		return err
+	}
+	if a.w.o.Async && a.name != "app-1" {
+		config.RuntimeParams["synchronous_commit"] = "off"
+	}
+	config.DialFunc = func(context.Context, string, string) (net.Conn, error) { return a.w.connect(a.name, nil, true) }
+	a.conn, err = pgx.ConnectConfig(ctx, config)
+	return err
+}
