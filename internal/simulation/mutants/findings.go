@@ -86,6 +86,18 @@ var findings = []Mutant{
 
 	// Of the outbox: what only tests against a real Postgres find.
 	{
+		Name: "outbox-unsettled", Test: "./streams/outbox/relay TestASessionThatPassesNothingForgetsNothing", Why: outbox,
+		Out: "that a session that has not passed what earlier ones stored leaves word where to read back from", Patches: patch("streams/outbox/relay/session/session.go",
+			"\tif s.settled() {\n\t\tm.Since",
+			"\tif s.known {\n\t\tm.Since"),
+	},
+	{
+		Name: "outbox-set-back", Test: "./streams/outbox/relay TestADatabaseThatWasSetBack", Why: outbox,
+		Out: "that a database is noticed which is older than the marker in the stream", Patches: patch("streams/outbox/relay/session/session.go",
+			"kept < before.Generation && o.Pool != nil {",
+			"false {"),
+	},
+	{
 		Name: "outbox-isolation", Test: "./streams/outbox/relay TestTheDefaultIsolationDoesNotMatter", Why: outbox,
 		Out: "the isolation of the relay's own transactions", Patches: patch("streams/outbox/prepare.go",
 			"\t\"default_transaction_isolation\": \"read committed\", ",
@@ -111,4 +123,4 @@ var findings = []Mutant{
 	},
 }
 
-const outbox = "it is about what the model of the tables does not have: other isolation, other settings, a stream that was set back"
+const outbox = "it is about what the simulation of relays does not draw, or too seldom: other isolation, other settings, a stream that was set back"
