@@ -4,7 +4,7 @@ import { entityPath, get, keyOf, machine, machineURL } from '../app/api.js';
 import { commandsOf, openCommand } from '../app/command.js';
 import { Diagram } from '../app/diagram.js';
 import { Icon } from '../app/icons.js';
-import { announce, useChanges } from '../app/live.js';
+import { announce, useChanges, useReload } from '../app/live.js';
 import { Card, Copy, Failure, Heading, Json, Labels, Loading, State, Tabs } from '../app/parts.js';
 import { useQuery } from '../app/router.js';
 import { useResource } from '../app/store.js';
@@ -36,13 +36,14 @@ function Shown({ m, path, at, crumbs }) {
   }, [path, at.namespace]);
   const line = useTimeline(path, at.namespace);
   const state = useRef();
+  useReload(() => { it.reload(); line.more(); }, { machine: m.name, key });
   useChanges((changes) => {
-    it.reload();
-    line.more();
     const last = changes?.[changes.length - 1]?.item?.state;
     if (last && last !== state.current) announce(`${at.id} is ${last}`);
   }, { machine: m.name, key });
-  const gone = useMemo(() => new Set((line.items || []).filter((e) => e.from !== e.to && e.to).map((e) => (e.from || '') + '→' + e.to)), [line.items]);
+  const gone = useMemo(() => [...new Set((line.items || []).filter((e) => e.from !== e.to && e.to).map((e) => (e.from || '') + '→' + e.to))].sort().join(' '), [line.items]);
+  const here = it.data?.e.state;
+  const diagram = useMemo(() => html`<${Diagram} m=${m} at=${here} path=${new Set(gone.split(' '))} label=${`The way of ${at.id} through the states of ${m.name}`} />`, [m, here, gone, at.id]);
   if (it.error && !it.data) {
     return html`<${Heading} title=${at.id} crumbs=${crumbs} /><${Failure} error=${it.error} retry=${it.reload} />
       ${it.error.status === 404 && html`<div class="card"><p>There is no ${m.name} <b class="mono">${at.id}</b>${at.parent ? html` of <b class="mono">${at.parent}</b>` : ''} in the namespace <b class="mono">${at.namespace}</b>. It may be in another namespace, or was never there.</p><p><a class="button" href=${machineURL(m)}>See all ${m.plural}</a></p></div>`}`;
@@ -61,7 +62,7 @@ function Shown({ m, path, at, crumbs }) {
     </${Heading}>
     <${Failure} error=${it.error} small />
     ${e.lastError && html`<div class="failure failure-small"><${Icon} name="alert" /><div><b>${e.lastError.code || e.lastError.reason || 'The last error'}</b><p>${e.lastError.message || e.lastError.detail || JSON.stringify(e.lastError)}</p></div></div>`}
-    <${Card}><${Diagram} m=${m} at=${e.state} path=${gone} label=${`The way of ${e.id} through the states of ${m.name}`} /></${Card}>
+    <${Card}>${diagram}</${Card}>
     <div class="entity">
       <div class="entity-main">
         <${Tabs} tabs=${tabs} active=${tab} label="What is known of it" />
