@@ -97,6 +97,9 @@ test-ui: build ## the web console in Debian's Chromium: pages wide and narrow, l
 	@$(MAKE) --no-print-directory internal/uitest/node_modules
 	cd internal/uitest && node --test --test-concurrency=1 ui.test.mjs systems.test.mjs walk.test.mjs signin.test.mjs
 
+bench-ui: build internal/uitest/node_modules ## figures of the web console in Debian's Chromium, with ENTITIES (100,000) in a list
+	cd internal/uitest && node figures.mjs
+
 test-kills: postgres ## kill the server at each step of a tenant's instance, its upgrade and its end, with Postgres and a certificate authority; takes minutes
 	INSTAR_KILLS=1 $(GO) test -count=1 -timeout 20m -run TestKillsAtEveryStep -v ./server/platform
 

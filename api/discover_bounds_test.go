@@ -28,7 +28,7 @@ func TestDiscoveryIsDocumented(t *testing.T) {
 	for at, role := range map[string]auth.Role{
 		"POST /v1/register": auth.Operate, "POST /v1/deregister/{instanceId}": auth.Operate, "GET /v1/discover": auth.Read, "GET /v1/discover/{service}": auth.Read,
 		"GET /v1/discover/{service}/watch": auth.Read, "PUT /v1/services/{service}/instances/{instanceId}/heartbeat": auth.Operate,
-		"POST /v1/services/{service}/watchers/{watcher}": auth.Read, "GET /v1/prometheus/targets": auth.Read, "GET /v1/prometheus/targets/{service}": auth.Read,
+		"POST /v1/services/{service}/watchers/{watcher}": auth.Read, "GET /v1/services/{service}/heartbeats": auth.Read, "GET /v1/prometheus/targets": auth.Read, "GET /v1/prometheus/targets/{service}": auth.Read,
 	} {
 		require.Equal(t, role, roles[at], at)
 	}

@@ -337,6 +337,24 @@ func TestBlockingReadWakesForItsServiceOnly(t *testing.T) {
 	})
 }
 
+func TestWhoAsksIsToldWhenInstancesWereHeard(t *testing.T) {
+	r := discovering(t)
+	r.get("/v1/services/web/heartbeats").problem(t, 503, "unavailable")
+	sub, err := r.nc.Subscribe(streams.Names{}.Heard(), func(m *nats.Msg) {
+		if string(m.Data) == "default.web" {
+			_ = m.Respond([]byte(`{"b":12,"a":3400}`))
+		}
+	})
+	require.NoError(t, err)
+	require.NoError(t, r.nc.Flush())
+	a := r.get("/v1/services/web/heartbeats")
+	require.Equal(t, 200, a.StatusCode)
+	require.JSONEq(t, `{"service":"web","namespace":"default","instances":[{"instanceId":"a","ageMillis":3400},{"instanceId":"b","ageMillis":12}]}`, string(a.body))
+	r.get("/v1/services/web.x/heartbeats").problem(t, 422, "validation")
+	r.get("/v1/services/web/heartbeats?namespace=*").problem(t, 422, "validation")
+	require.NoError(t, sub.Unsubscribe())
+}
+
 func TestHeartbeats(t *testing.T) {
 	r := discovering(t)
 	sub, err := r.nc.SubscribeSync(streams.Names{}.Heartbeats())

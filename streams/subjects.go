@@ -342,8 +342,9 @@ const EmbeddedName = "instar"
 // Sync is where to ask that what a stream has acknowledged be on disk.
 func (n Names) Sync(stream string) string { return n.join("sync", stream) }
 
-// Why is where to ask whoever schedules tasks why one waits, and Probe is where the disk is probed.
+// Why is where to ask whoever schedules tasks why one waits, Heard whoever looks after a service when its instances were heard last, and Probe where the disk is probed.
 func (n Names) Why() string   { return n.join("why") }
+func (n Names) Heard() string { return n.join("heard") }
 func (n Names) Probe() string { return n.join("probe") }
 
 // Heartbeat is where an instance says that it is alive.

@@ -40,7 +40,7 @@ func (s *Service) heartbeatRoutes(r *rest.Router) []*rest.Route {
 		Errors:      []int{400, 404, 413, 415, 422, 503}, Parameters: []*huma.Param{rest.NamespaceParam()}, Responses: taken,
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: acks}}},
 	}}
-	return []*rest.Route{beat, ack}
+	return []*rest.Route{beat, ack, s.heardRoute(r)}
 }
 
 // readReport reads the namespace and the body of what is passed on. A body that may be left out leaves into as it is.

@@ -95,6 +95,23 @@ func (l *loop) forget(now time.Duration) {
 	l.unknown += l.early.Expire(now)
 }
 
+// tellHeard says when each instance of a service was heard last, which is stored nowhere: who owns the service has heard them.
+func (l *loop) tellHeard(m *nats.Msg) {
+	name := string(m.Data)
+	if !l.owned.Has(streams.Partition(instance.Machine.Name, name)) {
+		return
+	}
+	heard, now := heartbeat.Heard{}, l.now()
+	if s := l.services[name]; s != nil {
+		for t := range s.members {
+			if t.heard != 0 {
+				heard.Add(t.key, now-t.heard)
+			}
+		}
+	}
+	heard.Answer(m, l.log)
+}
+
 // takeHeartbeat is what a heartbeat says. That of an instance which is well touches nothing but a few numbers.
 func (l *loop) takeHeartbeat(t *tracked, b *heartbeat.Beat, now time.Duration) {
 	critical := b.Status == "critical"

@@ -124,6 +124,7 @@ type loop struct {
 	beats   chan *nats.Msg
 	views   chan *nats.Msg // of other observers
 	acks    chan *nats.Msg
+	asked   chan *nats.Msg // when instances of a service were heard
 	status  chan nats.Status
 	subs    []*nats.Subscription
 	dropped map[*nats.Subscription]int // messages that were lost because this node was too slow for them
@@ -136,7 +137,7 @@ func (p *Prober) newLoop(ctx context.Context) *loop {
 		Prober: p, ctx: ctx, log: p.Log, metrics: p.Metrics, now: p.clock,
 		dropped: map[*nats.Subscription]int{}, tracked: map[string]*tracked{}, services: map[string]*service{}, aliases: map[string]map[*tracked]struct{}{},
 		answers: make(chan answer, 256),
-		beats:   make(chan *nats.Msg, BeatBuffer), views: make(chan *nats.Msg, BeatBuffer), acks: make(chan *nats.Msg, BeatBuffer),
+		beats:   make(chan *nats.Msg, BeatBuffer), views: make(chan *nats.Msg, BeatBuffer), acks: make(chan *nats.Msg, BeatBuffer), asked: make(chan *nats.Msg, 64),
 	}
 	l.timers.Every, l.scopes.Count = tick, blindCount
 	if l.log == nil {
@@ -155,7 +156,7 @@ func (p *Prober) newLoop(ctx context.Context) *loop {
 func (l *loop) listen() error {
 	l.status = l.NC.StatusChanged(nats.CONNECTED)
 	for subject, c := range map[string]chan *nats.Msg{
-		l.Names.Heartbeats(): l.beats, l.Names.Observations(): l.views, l.Names.Acknowledgements(): l.acks,
+		l.Names.Heartbeats(): l.beats, l.Names.Observations(): l.views, l.Names.Acknowledgements(): l.acks, l.Names.Heard(): l.asked,
 	} {
 		s, err := l.NC.ChanSubscribe(subject, c)
 		if err != nil {
@@ -232,6 +233,8 @@ func (l *loop) follow() {
 		case m := <-l.acks:
 			l.wake()
 			l.onAcknowledgements(m)
+		case m := <-l.asked:
+			l.tellHeard(m)
 		case <-l.status:
 			l.resetDeadlines("the connection to NATS is back")
 		case <-ticker.C:

@@ -134,8 +134,12 @@ test('the catalogue follows what happens, and knows the past', async () => {
   await page.waitForSelector('.table >> text=10.0.1.1:25');
   const before = new Date().toISOString();
   await until('the clock has gone on', async () => Date.now() - Date.parse(before) > 2100);
-  await server.ask('/v1/register', { serviceName: 'mail', instanceId: 'mail-1', nodeAddress: '10.0.1.2:25' });
+  await server.ask('/v1/register', { serviceName: 'mail', instanceId: 'mail-1', nodeAddress: '10.0.1.2:25', check: { type: 'ttl', ttl: '60s' } });
+  assert.equal((await fetch(server.url + '/v1/services/mail/instances/mail-1/heartbeat', { method: 'PUT' })).status, 204);
   await page.waitForSelector('.table >> text=10.0.1.2:25', { timeout: 60000 });
+  const cells = page.locator('tr:has-text("10.0.1.2:25") td');
+  const heartbeat = await page.locator('th').allTextContents().then((all) => all.indexOf('Heartbeat'));
+  await until('its heartbeat has an age', async () => /^\d/.test(await cells.nth(heartbeat).textContent()));
   await page.goto(`${server.url}/ui/discovery/mail?at=${before}`);
   await page.waitForSelector('[role=status]:has-text("1 has come since")');
   assert.equal(await page.locator('.table >> text=10.0.1.2:25').count(), 0);

@@ -74,10 +74,12 @@ function Ago({ at }) {
   return text;
 }
 
-/** Since is how long something has lasted, and counts on. */
+/** Since is how long something has lasted, or how long ago it was, and counts on. */
 export function Since({ at }) {
   const t = useNow();
-  return html`<time datetime=${at} title=${at} class="num">${duration(Math.max(0, t - Date.parse(at)))}</time>`;
+  const from = new Date(at);
+  const iso = Number.isNaN(from.getTime()) ? '' : from.toISOString();
+  return html`<time datetime=${iso} title=${iso} class="num">${duration(Math.max(0, t - from))}</time>`;
 }
 
 const compact = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });

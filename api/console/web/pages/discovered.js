@@ -6,7 +6,7 @@ import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
 import { Card, Command, Empty, Failure, Heading, Json, Labels, Loading, Tabs } from '../app/parts.js';
 import { useQuery } from '../app/router.js';
-import { useResource } from '../app/store.js';
+import { every, useResource } from '../app/store.js';
 import { Table } from '../app/table.js';
 import { Since, Time, ago, count, duration, exact } from '../app/time.js';
 import { Health, short } from './discovery.js';
@@ -26,6 +26,7 @@ export default function Discovered({ params }) {
     return { m, own, found: found.data, weights, more: !!list.data.nextCursor, all: list.data.items.map((i) => ({ ...i, data: i.entity?.data || {}, now: weights.get(i.id) })) };
   }, [service, ns]);
   useReload(it.reload, { machine: 'instance' }, 1000);
+  const heard = every(useResource((signal) => get(`/v1/services/${encodeURIComponent(service)}/heartbeats`, { namespace: ns }, signal).then(({ data }) => new Map(data.instances.map((i) => [i.instanceId, Date.now() - i.ageMillis]))), [service, ns]), 2000);
   const past = useResource((signal) => (at ? get(path, { namespace: ns, include: 'draining', at }, signal).then(({ data }) => data) : Promise.resolve(null)), [service, ns, at]);
   const d = it.data;
   const href = (changes) => '?' + new URLSearchParams(Object.entries({ namespace: ns === 'default' ? null : ns, ...changes }).filter(([, v]) => v));
@@ -36,7 +37,7 @@ export default function Discovered({ params }) {
     ${d?.found.protected && html`<div class="failure"><${Icon} name="alert" /><div><b>Self-preservation</b><p>Too many instances were lost at once: none of them is removed, and those that are shown may be gone.</p></div></div>`}
     ${d?.found.staleSeconds > 0 && html`<p class="bad small">This node hears nothing of the others: this is its state of ${Math.round(d.found.staleSeconds)} s ago.</p>`}
     <${Tabs} tabs=${tabs} active=${at ? 'past' : 'now'} label="When" />
-    ${!d ? !it.error && html`<${Loading} />` : at ? html`<${Past} at=${at} past=${past} now=${d} setQuery=${setQuery} service=${service} ns=${ns} />` : html`<${Now} d=${d} query=${query} setQuery=${setQuery} service=${service} ns=${ns} />`}`;
+    ${!d ? !it.error && html`<${Loading} />` : at ? html`<${Past} at=${at} past=${past} now=${d} setQuery=${setQuery} service=${service} ns=${ns} />` : html`<${Now} d=${d} heard=${heard.error ? undefined : heard.data} query=${query} setQuery=${setQuery} service=${service} ns=${ns} />`}`;
 }
 
 /** marks are what sets an instance apart, as texts with a tone. */
@@ -51,7 +52,7 @@ function marks({ data, state }) {
   return all;
 }
 
-function Now({ d, query, setQuery, service, ns }) {
+function Now({ d, heard, query, setQuery, service, ns }) {
   const zone = query.get('zone') || '';
   const live = d.all.filter((i) => query.get('ended') || i.state !== 'deregistered');
   const ended = d.all.filter((i) => i.state === 'deregistered').length;
@@ -65,6 +66,7 @@ function Now({ d, query, setQuery, service, ns }) {
     { text: 'Version', cell: (i) => html`<span class="mono small">${i.data.version || '–'}</span>` },
     { text: 'Weight', cell: (i) => (i.now ? html`${count(i.now.weight)}${i.now.weight !== i.data.weight && html` <span class="faint">of ${count(i.data.weight ?? 0)}</span>`}` : html`<span class="faint">0</span>`), class: 'cell-end num' },
     { text: 'Marks', cell: (i) => html`<span class="labels">${marks(i).map((k) => html`<span key=${k.text} class=${'label' + (k.tone ? ' label-' + k.tone : '')} title=${k.title}>${k.text}</span>`)}</span>` },
+    { text: 'Heartbeat', cell: (i) => (heard?.has(i.id) ? html`<${Since} at=${heard.get(i.id)} />` : html`<span class="faint">–</span>`) },
     { text: 'Last evidence', cell: (i) => html`<button type="button" class="button button-quiet small" onClick=${() => open(Evidence, { i, m: d.m })}>${i.data.evidence ? html`<span>${i.data.evidence.kind || i.data.check?.type}${i.data.evidence.status ? ' ' + i.data.evidence.status : ''}</span> <${Time} at=${i.data.evidence.at} />` : html`<span>${i.data.check?.type === 'none' ? 'no check' : 'none yet'}</span>`}</button>` },
   ];
   return html`<div class="chips" role="group" aria-label="Zones"><button type="button" class="chip" aria-pressed=${!query.has('zone')} onClick=${() => setQuery({ zone: null })}>All zones<span class="num faint">${count(live.length)}</span></button>

@@ -1,0 +1,48 @@
+package prober
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/consumers/prober/heartbeat"
+	"github.com/bcc94042/instar/machines/instance"
+)
+
+// Who owns a service says when its instances were heard; nobody else does, and nobody says it of one that was not.
+func TestWhenInstancesWereHeardIsTold(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.start(w.prober(&script{}))
+	for _, id := range []string{"default.told.loud", "default.told.mute"} {
+		w.register(t, id, instance.RegisterBody{Check: ttl("1m", "30s")})
+		w.becomes(t, id, instance.Unknown, patience)
+	}
+	began := time.Now()
+	stop := w.beating(t, 100*time.Millisecond, "", "default.told.loud")
+	w.becomes(t, "default.told.loud", instance.Healthy, patience)
+	stop()
+	ask := func(service string) (heartbeat.Heard, error) {
+		m, err := w.NC.Request(w.Names.Heard(), []byte(service), patience)
+		if err != nil {
+			return nil, err
+		}
+		var heard heartbeat.Heard
+		return heard, json.Unmarshal(m.Data, &heard)
+	}
+	heard, err := ask("default.told")
+	require.NoError(t, err)
+	require.Len(t, heard, 1)
+	require.Contains(t, heard, "loud")
+	require.LessOrEqual(t, heard["loud"], time.Since(began).Milliseconds())
+	first := heard["loud"]
+	require.Eventually(t, func() bool {
+		heard, err := ask("default.told")
+		return err == nil && heard["loud"] > first
+	}, patience, 5*time.Millisecond, "it is silent now")
+	heard, err = ask("default.nobody")
+	require.NoError(t, err)
+	require.Empty(t, heard)
+}
