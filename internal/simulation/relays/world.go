@@ -101,7 +101,11 @@ func (w *World) run() {
 	for i := range w.o.Apps {
 		w.apps = append(w.apps, w.startApp(i))
 	}
-	if w.until("the applications are done", 20*time.Minute, w.appsDone, true) && w.until("what was to go wrong has", 2*time.Minute, w.struck, true) {
+	if w.until("the applications are done", 20*time.Minute, w.appsDone, true) {
+		done := time.Now()
+		w.until("what was to go wrong has", 2*time.Minute, func() bool { return w.struck() || time.Since(done) > time.Minute }, true)
+	}
+	if len(w.failures) == 0 {
 		w.calm()
 		if w.until("everything has come to rest", calmFor, w.quiet, false) {
 			w.check()
@@ -110,11 +114,11 @@ func (w *World) run() {
 	w.end()
 }
 
-// struck says that nothing more is to go wrong, or to end, by itself.
+// struck says that all has gone wrong that does not wait for a moment.
 func (w *World) struck() bool {
 	for i, f := range w.o.Faults {
 		if !w.happened[i] && f.At == "" && f.Step > w.trace.Steps {
-			return w.quiet()
+			return false
 		}
 	}
 	return true
