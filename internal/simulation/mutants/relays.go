@@ -14,4 +14,7 @@ var relays = []Mutant{
 	{Name: "outbox-overtaken", Of: "relays", By: "I13", Quick: true, Out: "that rows wait behind a parked one of their aggregate", Patches: patch("streams/outbox/relay/log/deliver/deliver.go",
 		"\t\tif d.parked[r.Aggregate()] != nil {\n\t\t\twaiting = append(waiting, r)\n\t\t\tcontinue",
 		"\t\tif false {\n\t\t\twaiting = append(waiting, r)\n\t\t\tcontinue")},
+	{Name: "outbox-guard", Of: "relays", By: "I13", Aim: "zombie@event", Out: "the guard of an event", Patches: patch("streams/outbox/relay/sink/publish.go",
+		"\tm.Header[headerGuardSubject], m.Header[headerGuard] = s.Guard()\n",
+		"\tif subject, _ := s.Guard(); m.Subject == subject[0] {\n\t\tm.Header[headerGuardSubject], m.Header[headerGuard] = s.Guard()\n\t}\n")},
 }
