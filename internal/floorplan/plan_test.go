@@ -224,6 +224,7 @@ var plan = []room{
 	{path: "internal/simulation/schedule", ours: []string{"internal/simulation/orders", "machines/...", "streams"}}, // the machines that take part, and how long streams remember ids
 	{path: "internal/simulation/orders", ours: []string{"machines/..."}},
 	{path: "internal/simulation/outside", ours: []string{"internal/simulation/orders", "machines"}},
+	{path: "internal/simulation/seen", ours: []string{"internal/simulation/operator", "machines", "streams"}}, // which event tells of a restore
 	{path: "internal/simulation/pinned"},
 	{path: "internal/simulation/trace"},
 	{path: "internal/simulation/operator", ours: []string{"consumers", "consumers/backup", "machines", "streams", "streams/publish"}, outside: []string{natsgo}}, // with what users have

@@ -5,31 +5,19 @@ package simulation
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/bcc94042/instar/internal/simulation/orders"
+	"github.com/bcc94042/instar/internal/simulation/seen"
 	"github.com/bcc94042/instar/machines"
 )
-
-// attributed: an event says who asked. The ids of clients begin with their names.
-func attributed(_ *World, _ *entity, ev *event) string {
-	id := strings.TrimPrefix(ev.ID, "~")
-	if !strings.HasPrefix(id, "client-") || ev.typ == machines.EventReconciled {
-		return ""
-	}
-	if who := id[:strings.LastIndexByte(id, '-')]; ev.Actor != who {
-		return fmt.Sprintf("event %s of command %s names the actor %q", ev.id, ev.ID, ev.Actor)
-	}
-	return ""
-}
 
 // audited: each refusal has an event.
 func audited(w *World) string {
 	told := map[string]bool{}
 	for _, x := range w.history.order {
-		for _, ev := range x.events {
-			if ev.typ == machines.EventRefused {
-				told[x.m.Name+"/"+x.key+"/"+ev.ID] = true
+		for _, ev := range x.Events {
+			if ev.Type == machines.EventRefused {
+				told[x.Machine.Name+"/"+x.Key+"/"+ev.ID] = true
 			}
 		}
 	}
@@ -51,16 +39,16 @@ func audited(w *World) string {
 // lossTold: a version whose events were lost lies below an event that tells of the loss, and no event is of a version that is still to come.
 func lossTold(w *World) string {
 	for _, x := range w.history.order {
-		if x.purged {
+		if x.Purged {
 			continue
 		}
-		v := x.last()
+		v := x.Last()
 		has, reconciled, highest := map[uint64]bool{}, uint64(0), uint64(0)
-		for _, ev := range x.events {
-			if ev.typ == machines.EventReconciled {
+		for _, ev := range x.Events {
+			if ev.Type == machines.EventReconciled {
 				reconciled = max(reconciled, ev.Version)
 			}
-			if ev.numbered {
+			if ev.Numbered {
 				has[ev.Version], highest = true, max(highest, ev.Version)
 			}
 		}
@@ -70,8 +58,8 @@ func lossTold(w *World) string {
 		if highest > v.Version {
 			return fmt.Sprintf("%s is at version %d, below its event of version %d", x, v.Version, highest)
 		}
-		for version := x.base(); version <= v.Version; version++ {
-			if !has[version] && reconciled < version && w.outside.Told(x.m.Name, x.key) < version { // a provider that has seen a higher fence makes it go on above that
+		for version := x.Base(); version <= v.Version; version++ {
+			if !has[version] && reconciled < version && w.outside.Told(x.Machine.Name, x.Key) < version { // a provider that has seen a higher fence makes it go on above that
 				return fmt.Sprintf("%s is at version %d, no event is of version %d, and none tells that it was lost", x, v.Version, version)
 			}
 		}
@@ -106,10 +94,10 @@ func indexed(w *World) string {
 }
 
 // forgets: indexes list what has ended for as long as they are told to, by the clocks of their nodes, which may be wrong.
-func (w *World) forgets(x *entity, revision uint64) bool {
-	return w.opts.Skew && slices.ContainsFunc(x.values, func(v value) bool {
-		s, ok := x.m.State(v.State)
-		return v.seq == revision && ok && s.Terminal
+func (w *World) forgets(x *seen.Entity, revision uint64) bool {
+	return w.opts.Skew && slices.ContainsFunc(x.Values, func(v seen.Value) bool {
+		s, ok := x.Machine.State(v.State)
+		return v.Seq == revision && ok && s.Terminal
 	})
 }
 
@@ -117,12 +105,12 @@ func (w *World) forgets(x *entity, revision uint64) bool {
 func current(w *World) string {
 	for _, p := range w.places {
 		for _, x := range w.history.order {
-			v := x.last()
-			if p.now == nil || p.now.all == nil || v == nil || v.dropped || w.forgets(x, v.seq) {
+			v := x.Last()
+			if p.now == nil || p.now.all == nil || v == nil || v.Dropped || w.forgets(x, v.Seq) {
 				continue
 			}
-			if it, _ := p.now.all.Get(x.m.Name).Get(x.key); it.Revision != v.seq || it.State != v.State {
-				return fmt.Sprintf("the index of %s has %s %s at revision %d, it is %s at %d", p.now.nonce, x, it.State, it.Revision, v.State, v.seq)
+			if it, _ := p.now.all.Get(x.Machine.Name).Get(x.Key); it.Revision != v.Seq || it.State != v.State {
+				return fmt.Sprintf("the index of %s has %s %s at revision %d, it is %s at %d", p.now.nonce, x, it.State, it.Revision, v.State, v.Seq)
 			}
 		}
 	}
@@ -131,7 +119,7 @@ func current(w *World) string {
 
 // superseded: the attempt that an entity waits for is not older than one of that effect that the outside has seen.
 func (w *World) superseded(t machines.Task, before uint64) {
-	if x := w.history.entities[t.Machine+"/"+t.Key()]; !w.lost && x != nil && x.last() != nil && x.last().Effects[t.Effect].ID == t.Attempt {
+	if x := w.history.entities[t.Machine+"/"+t.Key()]; !w.lost && x != nil && x.Last() != nil && x.Last().Effects[t.Effect].ID == t.Attempt {
 		w.fail("I7", "attempt %s of %s of %s, which is waited for, has fence %d, and %d was there before", t.Attempt, t.Effect, x, t.Fence, before)
 	}
 }
@@ -139,7 +127,7 @@ func (w *World) superseded(t machines.Task, before uint64) {
 // released: what the outside was made to hold for a thing is gone when the thing is closed.
 func released(w *World) string {
 	for _, x := range w.history.order {
-		if v := x.last(); x.m == orders.Things && v != nil && v.State == "closed" && !x.torn && w.outside.Holds(x.m.Name, x.key) {
+		if v := x.Last(); x.Machine == orders.Things && v != nil && v.State == "closed" && !x.Torn && w.outside.Holds(x.Machine.Name, x.Key) {
 			return fmt.Sprintf("%s is closed, and the outside still holds what its work has made", x)
 		}
 	}

@@ -28,6 +28,7 @@ type record struct {
 	answers [][]byte // as they came
 	givenUp bool     // without an answer
 	gone    bool     // a restore has taken back that it was answered
+	told    bool     // it expects a revision that its client was told
 }
 
 // client is somebody who sends commands one after the other.
@@ -84,7 +85,7 @@ func (c *client) run() error {
 			rec.id = streams.MadeUpID(rec.id)
 		}
 		if rec.Expect == orders.Told {
-			rec.Expect = c.told[rec.Machine+"/"+rec.Key]
+			rec.Expect, rec.told = c.told[rec.Machine+"/"+rec.Key], true
 		}
 		c.log = append(c.log, rec)
 		c.ask(commands, rec)
@@ -112,6 +113,7 @@ func (c *client) ask(commands *publish.Commands, rec *record) {
 		cancel()
 		if err == nil {
 			rec.answers = append(rec.answers, m.Data)
+			c.w.onDisk(rec)
 			if took := time.Since(began); took > streams.CommandWindow && !c.w.lost && restores == c.w.restores {
 				c.w.fail("C3", "%s was answered only after %s, when the stream had forgotten its id", rec.id, took)
 			}
@@ -130,6 +132,15 @@ func (c *client) ask(commands *publish.Commands, rec *record) {
 		time.Sleep(time.Duration(c.r.Int64N(int64(500 * time.Millisecond))))
 	}
 	rec.givenUp = len(rec.answers) == 0
+}
+
+// onDisk: what changes nothing is answered when its command is on disk, or a loss of power could take both that and what was told of it.
+func (w *World) onDisk(rec *record) {
+	a, ok := rec.answer()
+	seq := w.history.seqs[streams.CommandID(rec.Machine, rec.Key, rec.id)]
+	if on := w.server.Synced(streams.CommandStream); ok && w.opts.Profile == schedule.Fsync && !w.lost && a.Outcome != machines.Applied && seq > on {
+		w.fail("S1", "%s was answered %s, and its command %d is not on disk, which has %d", rec.id, a.Outcome, seq, on)
+	}
 }
 
 // reuse sends a command under the key of another one, once: it differs in the revision that it expects.

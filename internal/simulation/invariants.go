@@ -12,8 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bcc94042/instar/internal/simulation/operator"
-	"github.com/bcc94042/instar/internal/simulation/orders"
+	"github.com/bcc94042/instar/internal/simulation/seen"
 	"github.com/bcc94042/instar/internal/simulation/trace"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -22,28 +21,30 @@ import (
 // invariant is something that always holds.
 type invariant struct {
 	id, says string
-	value    func(*World, *entity, *value) string // before it is added to those of the entity
-	event    func(*World, *entity, *event) string // likewise
-	step     func(*World) string                  // after every step
-	rest     func(*World) string                  // when everything has come to rest
-	lossy    bool                                 // it holds also where a loss of power may have cost something
+	value    func(*seen.Entity, *seen.Value) string // before it is added to those of the entity
+	event    func(*seen.Entity, *seen.Event) string // likewise
+	step     func(*World) string                    // after every step
+	rest     func(*World) string                    // when everything has come to rest
+	lossy    bool                                   // it holds also where a loss of power may have cost something
 }
 
 var invariants = []invariant{
-	{id: "I1", says: "a command is applied once at most", event: appliedOnce},
+	{id: "I1", says: "a command is applied once at most", event: seen.AppliedOnce},
 	{id: "I2", says: "a command that was accepted has the outcome that its sender was told", rest: outcomes},
-	{id: "I3", says: "events come once, in the order of the versions, and of versions that exist", event: inOrder},
+	{id: "I3", says: "events come once, in the order of the versions, and of versions that exist", event: seen.InOrder},
 	{id: "I3b", says: "every version has its events", rest: complete},
 	{id: "I3c", says: "a version has all of its events", rest: whole},
 	{id: "I4", says: "answers under a key are equal", rest: equalAnswers, lossy: true},
-	{id: "I5", says: "versions rise", value: rises},
-	{id: "I5b", says: "transitions are along edges of the table", event: lawful},
-	{id: "I5c", says: "what is added is summed up", event: summed},
+	{id: "I5", says: "versions rise", value: seen.Rises},
+	{id: "I5b", says: "transitions are along edges of the table", event: seen.Lawful},
+	{id: "I5c", says: "what is added is summed up", event: seen.Summed},
 	{id: "I6", says: "commands of one sender are taken in their order", rest: ordered},
-	{id: "I6b", says: "a command that expects a revision is applied to that one", rest: conditional},
-	{id: "I7b", says: "a result is taken of the attempt that is waited for", event: awaited},
+	{id: "I6b", says: "a command that expects a revision is applied to that one", rest: told(conditional)},
+	{id: "I6c", says: "an answer says how the entity stood", rest: told(stood)},
+	{id: "I7b", says: "a result is taken of the attempt that is waited for", event: seen.Awaited},
 	{id: "I8", says: "nothing is left outside of what has ended", rest: released},
-	{id: "I9", says: "an event says who asked", event: attributed, lossy: true},
+	{id: "I8b", says: "what has ended waits for nothing", value: seen.Ended, lossy: true},
+	{id: "I9", says: "an event says who asked", event: seen.Attributed, lossy: true},
 	{id: "I9b", says: "each refusal has an event", rest: audited},
 	{id: "C1", says: "a command is decided soon, while nothing goes wrong", step: decided, lossy: true},
 	{id: "C2", says: "a command that is decided is acked soon, while nothing goes wrong", step: acked, lossy: true},
@@ -52,8 +53,8 @@ var invariants = []invariant{
 	{id: "L1", says: "what a loss of power has cost is told", rest: lossTold, lossy: true},
 	{id: "P1", says: "a command stays until what came of it is published", step: published},
 	{id: "P2", says: "what an entity waits for is somewhere", step: waiting},
-	{id: "T1", says: "each deadline of a value has its schedule", rest: every((*entity).lacksSchedule), lossy: true},
-	{id: "E1", says: "each effect that is waited for is to be done", rest: every((*entity).lacksTask), lossy: true},
+	{id: "T1", says: "each deadline of a value has its schedule", rest: every(lacksSchedule), lossy: true},
+	{id: "E1", says: "each effect that is waited for is to be done", rest: every(lacksTask), lossy: true},
 	{id: "V1", says: "views have folded every event once", rest: folded},
 	{id: "D1", says: "only what cannot be processed is a dead letter", rest: buried},
 	{id: "D2", says: "what is answered with dead is a dead letter", rest: kept},
@@ -80,103 +81,6 @@ type nobody struct{}
 
 func (nobody) String() string { return "the world" }
 
-func rises(_ *World, x *entity, v *value) string {
-	if v.Version <= x.above {
-		return fmt.Sprintf("version %d at revision %d, and %d was given out before the restore", v.Version, v.seq, x.above)
-	}
-	if last := x.last(); last != nil && v.Version < last.Version {
-		return fmt.Sprintf("version %d at revision %d after %d at %d", v.Version, v.seq, last.Version, last.seq)
-	}
-	return ""
-}
-
-func appliedOnce(_ *World, x *entity, ev *event) string {
-	for _, before := range x.events {
-		if ev.numbered && before.numbered && ev.ID != "" && before.ID == ev.ID && before.Version != ev.Version && ev.Command == before.Command && ev.typ != machines.EventReconciled {
-			return fmt.Sprintf("command %s %s made version %d, and now %d", ev.Command, ev.ID, before.Version, ev.Version)
-		}
-	}
-	return ""
-}
-
-func inOrder(_ *World, x *entity, ev *event) string {
-	if x.ids[ev.id] {
-		return fmt.Sprintf("event %s is stored twice", ev.id)
-	}
-	if v := x.last(); ev.numbered && (v == nil || v.Version < ev.Version) {
-		return fmt.Sprintf("event %s is of a version that no value has", ev.id)
-	}
-	var before *event
-	for i := range x.events {
-		if x.events[i].numbered {
-			before = &x.events[i]
-		}
-	}
-	from, restored := operator.RestoredFrom(ev.typ, ev.Data)
-	switch {
-	case !ev.numbered:
-	case before == nil && (ev.n != 0 || ev.Version != 1 && !slices.Contains(x.bases, ev.Version)):
-		return fmt.Sprintf("the first event is %s", ev.id)
-	case before != nil && restored && from != before.Version:
-		return fmt.Sprintf("event %s says that version %d was restored, and follows %s", ev.id, from, before.id)
-	case before != nil && ev.Version != before.Version && ev.Version != before.Version+1 && !slices.Contains(x.bases, ev.Version), before != nil && ev.Version == before.Version && ev.n != before.n+1, ev.Version != versionOf(before) && ev.n != 0:
-		return fmt.Sprintf("event %s follows %s", ev.id, before.id)
-	}
-	return ""
-}
-
-func versionOf(ev *event) uint64 {
-	if ev == nil {
-		return 0
-	}
-	return ev.Version
-}
-
-// lawful compares with the edges as the table lists them, not with what the program has compiled from them.
-func lawful(_ *World, x *entity, ev *event) string {
-	if !ev.numbered || ev.typ == machines.EventReconciled {
-		return ""
-	}
-	for i := len(x.events) - 1; i >= 0; i-- {
-		if before := &x.events[i]; before.numbered {
-			if before.Version != ev.Version && before.To != ev.From {
-				return fmt.Sprintf("version %d leads from %q, the one before to %q", ev.Version, ev.From, before.To)
-			}
-			break
-		}
-	}
-	engine := ev.Command == machines.CommandElapsed || ev.Command == machines.CommandFailed
-	if engine && ev.From == ev.To || ev.typ == machines.EventDead {
-		return ""
-	}
-	for _, e := range x.m.Edges {
-		if e.From == ev.From && (e.To == ev.To || e.To == machines.Same && ev.From == ev.To) && (e.On == ev.Command || engine) && !e.Noop {
-			return ""
-		}
-	}
-	return fmt.Sprintf("%s leads from %q to %q, which no edge does", ev.Command, ev.From, ev.To)
-}
-
-func summed(_ *World, x *entity, ev *event) string {
-	if ev.typ != "thing.added" || ev.Command != "add" {
-		return ""
-	}
-	var now, before struct{ N, Sum int }
-	_ = json.Unmarshal(ev.Data, &now)
-	for _, e := range x.events {
-		switch e.typ {
-		case "thing.created":
-			before.Sum = 0
-		case "thing.added":
-			_ = json.Unmarshal(e.Data, &before)
-		}
-	}
-	if now.Sum != before.Sum+now.N {
-		return fmt.Sprintf("%d and %d is %d in %s", before.Sum, now.N, now.Sum, ev.id)
-	}
-	return ""
-}
-
 // keyed reports whether the program keeps the answer under the key of its sender: not that of a report, of a question, or of a command without a key.
 func (w *World) keyed(rec *record) bool {
 	in, ok := w.machine(rec.Machine).Input(rec.Name)
@@ -194,9 +98,9 @@ func (rec *record) answer() (a machines.Answer, ok bool) {
 func outcomes(w *World) string {
 	made := map[string][]uint64{} // versions by machine, key, id
 	for _, x := range w.history.order {
-		for _, ev := range x.events {
-			at := x.m.Name + "/" + x.key + "/" + ev.ID
-			if list := made[at]; ev.numbered && ev.ID != "" && ev.typ != machines.EventDead && (len(list) == 0 || list[len(list)-1] != ev.Version) {
+		for _, ev := range x.Events {
+			at := x.Machine.Name + "/" + x.Key + "/" + ev.ID
+			if list := made[at]; ev.Numbered && ev.ID != "" && ev.Type != machines.EventDead && (len(list) == 0 || list[len(list)-1] != ev.Version) {
 				made[at] = append(list, ev.Version)
 			}
 		}
@@ -209,7 +113,7 @@ func outcomes(w *World) string {
 			switch {
 			case !ok && rec.stored && !rec.gone && w.keyed(rec):
 				return fmt.Sprintf("%s: it was stored and has no answer", said)
-			case !ok, !w.keyed(rec) && a.Outcome != machines.Applied:
+			case !ok:
 			case a.Outcome == machines.Applied && rec.Name != machines.CommandRepair && (len(got) != 1 || got[0] != a.Version):
 				return fmt.Sprintf("%s, and has made the versions %v", said, got)
 			case a.Outcome != machines.Applied && len(got) > 0:
@@ -240,15 +144,15 @@ func equalAnswers(w *World) string {
 
 func complete(w *World) string {
 	for _, x := range w.history.order {
-		v := x.last()
+		v := x.Last()
 		if v == nil {
 			continue
 		}
 		has := map[uint64]bool{}
-		for _, ev := range x.events {
-			has[ev.Version] = has[ev.Version] || ev.numbered
+		for _, ev := range x.Events {
+			has[ev.Version] = has[ev.Version] || ev.Numbered
 		}
-		for version := x.base(); version <= v.Version; version++ {
+		for version := x.Base(); version <= v.Version; version++ {
 			if !has[version] {
 				return fmt.Sprintf("%s is at version %d, and no event is of version %d", x, v.Version, version)
 			}
@@ -260,10 +164,10 @@ func complete(w *World) string {
 // whole looks at transitions that have two events.
 func whole(w *World) string {
 	for _, x := range w.history.order {
-		for _, ev := range x.events {
-			counts := func(o event) bool { return o.Version == ev.Version && o.typ == "thing.counted" }
-			if ev.typ == "thing.added" && ev.numbered && !x.purged && !slices.ContainsFunc(x.events, counts) {
-				return fmt.Sprintf("event %s of %s stands alone", ev.id, x)
+		for _, ev := range x.Events {
+			counts := func(o seen.Event) bool { return o.Version == ev.Version && o.Type == "thing.counted" }
+			if ev.Type == "thing.added" && ev.Numbered && !x.Purged && !slices.ContainsFunc(x.Events, counts) {
+				return fmt.Sprintf("event %s of %s stands alone", ev.EventID, x)
 			}
 		}
 	}
@@ -289,42 +193,43 @@ func ordered(w *World) string {
 	return ""
 }
 
+// folded holds each view against one that is folded anew from the events that were seen.
 func folded(w *World) string {
-	log := w.server.Log(streams.BucketStream("things_sums"))
 	for _, x := range w.history.order {
-		n, have := 0, machines.Folded{}
-		for _, ev := range x.events {
-			if ev.typ == "thing.added" || ev.typ == "thing.counted" {
-				n++
+		for i := range x.Machine.Views {
+			v := &x.Machine.Views[i]
+			want, n := seen.View(x, v)
+			if n == 0 || x.Dropped { // its views are removed with it
+				continue
 			}
-		}
-		if x.m != orders.Things || n == 0 || x.dropped { // its views are removed with it
-			continue
-		}
-		e := log.LastUnder(streams.BucketSubject("things_sums", x.key))
-		if e == nil {
-			return fmt.Sprintf("%s has %d events that no view has folded", x, n)
-		}
-		_ = json.Unmarshal(e.Data, &have)
-		if string(have.Value) != fmt.Sprint(n) {
-			return fmt.Sprintf("%s has %d events, its view has folded %s", x, n, have.Value)
+			bucket := x.Machine.BucketOf(*v)
+			e := w.server.Log(streams.BucketStream(bucket)).LastUnder(streams.BucketSubject(bucket, x.Key))
+			if e == nil {
+				return fmt.Sprintf("%s has %d events that no view %s has folded", x, n, v.Name)
+			}
+			var have machines.Folded
+			_ = json.Unmarshal(e.Data, &have)
+			if !bytes.Equal(have.Value, want) {
+				return fmt.Sprintf("the view %s of the %d events of %s is %s, and has to be %s", v.Name, n, x, have.Value, want)
+			}
 		}
 	}
 	return ""
 }
 
-// buried knows what may be a dead letter: a command whose table panics, and a report, which may be of no form at all.
+// letter is a dead letter: its subject, that of the message in it, and the id of that.
+type letter struct{ subject, of, id string }
+
+// buried knows what may be a dead letter: a command whose table panics, and a report that a client has made up, which may be of no form at all; also when
+// the operator has put it back, under an id of its own.
 func buried(w *World) string {
-	for _, subject := range w.history.letters {
-		may := false
-		for _, c := range w.clients {
-			for _, rec := range c.log {
-				in, _ := w.machine(rec.Machine).Input(rec.Name)
-				may = may || strings.HasSuffix(subject, "."+rec.Machine+"."+rec.Key) && (rec.Name == "poison" || in.Report)
-			}
+	for _, l := range w.history.letters {
+		may := func(rec *record) bool {
+			in, _ := w.machine(rec.Machine).Input(rec.Name)
+			return strings.HasSuffix(l.of, "."+rec.Machine+"."+rec.Key+"."+rec.Name) && (streams.CommandID(rec.Machine, rec.Key, rec.id) == l.id || strings.HasPrefix(streams.UnscopeID(rec.Machine, rec.Key, l.id), "redrive-")) && (rec.Name == "poison" || in.Report)
 		}
-		if !may {
-			return "there is a dead letter " + subject
+		if !slices.ContainsFunc(w.clients, func(c *client) bool { return slices.ContainsFunc(c.log, may) }) {
+			return fmt.Sprintf("there is a dead letter %s of %s, %s", l.subject, l.of, l.id)
 		}
 	}
 	return ""
@@ -349,7 +254,7 @@ func (w *World) unrest() string {
 	case commands.LastUnder(streams.Names{}.StoredAll()) != nil:
 		return "a command is not taken: " + commands.LastUnder(streams.Names{}.StoredAll()).Subject
 	case time.Since(w.calmAt) > calmFor*2/3:
-	case cmp.Or(complete(w), lossTold(w), every((*entity).lacksSchedule)(w), every((*entity).lacksTask)(w), folded(w), current(w)) != "":
+	case cmp.Or(complete(w), lossTold(w), every(lacksSchedule)(w), every(lacksTask)(w), folded(w), current(w)) != "":
 		return "what is stored is not published"
 	}
 	if all := w.choices(); len(all) > 0 {

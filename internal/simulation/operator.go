@@ -134,7 +134,7 @@ func purge(w *World, f Fault) {
 	w.operator.Purge(stream, filter, func() {
 		w.lost = true // whatever comes of it
 		x := w.entityOf(m, key)
-		x.purged = x.purged || stream == streams.EventStream
+		x.Purged = x.Purged || stream == streams.EventStream
 	}, func() { w.purged = true })
 }
 

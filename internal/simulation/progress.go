@@ -70,7 +70,7 @@ func (w *World) isDecided(e *store.Entry) bool {
 	if err != nil {
 		return false
 	}
-	if x := w.history.entities[a.Machine+"/"+a.Key]; x != nil && x.last() != nil && e.Seq <= x.last().Mark {
+	if x := w.history.entities[a.Machine+"/"+a.Key]; x != nil && x.Last() != nil && e.Seq <= x.Last().Mark {
 		return true
 	}
 	id := streams.UnscopeID(a.Machine, a.Key, store.Value(e.Header, streams.HeaderID))

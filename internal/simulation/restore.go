@@ -9,6 +9,7 @@ import (
 
 	"github.com/bcc94042/instar/consumers/backup"
 	"github.com/bcc94042/instar/internal/simulation/model/store"
+	"github.com/bcc94042/instar/internal/simulation/seen"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -16,7 +17,7 @@ import (
 type saved struct {
 	file     []byte
 	answered map[*record]bool
-	highest  map[*entity]uint64 // versions
+	highest  map[*seen.Entity]uint64 // versions
 	lost     bool
 }
 
@@ -24,14 +25,14 @@ func restore(w *World, f Fault) {
 	of := backup.Store{Plan: w.plan, Machines: w.opts.Machines, Log: slog.New(w.trace.Handler("operator"))}
 	b := &saved{}
 	w.operator.Backup(of, func() {
-		*b = saved{answered: map[*record]bool{}, highest: map[*entity]uint64{}, lost: w.lost}
+		*b = saved{answered: map[*record]bool{}, highest: map[*seen.Entity]uint64{}, lost: w.lost}
 		for _, c := range w.clients {
 			for _, rec := range c.log {
 				b.answered[rec] = len(rec.answers) > 0
 			}
 		}
 		for _, x := range w.history.order {
-			b.highest[x] = x.highest
+			b.highest[x] = x.Highest
 		}
 	}, func(file []byte) {
 		b.file, b.lost = file, b.lost || w.lost // values from before a loss of power and events from after it may be in one backup
@@ -61,8 +62,8 @@ func (w *World) clear(b *saved) {
 		}
 	}
 	for _, x := range w.history.order {
-		x.torn = x.torn || x.highest != b.highest[x]
-		x.above = x.highest
+		x.Torn = x.Torn || x.Highest != b.highest[x]
+		x.Above = x.Highest
 	}
 	w.server.Empty()
 	w.disk.Lost()
@@ -79,19 +80,16 @@ func (w *World) goOn() {
 	w.history.forget()
 	for _, x := range w.history.order {
 		base := w.above + 1
-		if e := w.server.Log(streams.BucketStream(x.m.Plural)).LastUnder(streams.BucketSubject(x.m.Plural, x.key)); e != nil {
-			var v value
+		if e := w.server.Log(streams.BucketStream(x.Machine.Plural)).LastUnder(streams.BucketSubject(x.Machine.Plural, x.Key)); e != nil {
+			var v seen.Value
 			_ = json.Unmarshal(e.Data, &v) // or no event is of that version
 			base = v.Version
 			if store.Value(e.Header, "KV-Operation") != "" { // it has been dropped, and nothing is told of it
 				base++
 			}
 		}
-		x.bases = append(x.bases, base)
+		x.Bases = append(x.Bases, base)
 	}
 	w.observe()
 	w.wantAgain()
 }
-
-// base is the version from which on all events of an entity are there behind those of the last backup that was restored.
-func (x *entity) base() uint64 { return x.bases[len(x.bases)-1] }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bcc94042/instar/internal/simulation/model/store"
 	"github.com/bcc94042/instar/internal/simulation/orders"
+	"github.com/bcc94042/instar/internal/simulation/seen"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -19,8 +20,8 @@ import (
 func published(w *World) string {
 	commands := w.server.Log(streams.CommandStream)
 	for _, x := range w.history.order {
-		v := x.last()
-		if v == nil || x.told == v.Version || v.Version < x.base() || x.has(v.Version) {
+		v := x.Last()
+		if v == nil || x.Published == v.Version || v.Version < x.Base() || x.Has(v.Version) {
 			continue
 		}
 		if v.Mark > 0 && commands.At(v.Mark) == nil {
@@ -30,27 +31,16 @@ func published(w *World) string {
 	return ""
 }
 
-// has reports whether an event of a version was seen, and notes it.
-func (x *entity) has(version uint64) bool {
-	for i := len(x.events) - 1; i >= 0; i-- {
-		if x.events[i].numbered && x.events[i].Version == version {
-			x.told = version
-			return true
-		}
-	}
-	return false
-}
-
 // waiting looks at the deadlines and effects of entities to which no command is under way: each deadline has its schedule, each effect its task.
 func waiting(w *World) string {
 	commands := w.server.Log(streams.CommandStream)
 	for _, x := range w.history.order {
-		v := x.last()
+		v := x.Last()
 		if v == nil {
 			continue
 		}
-		wrong := cmp.Or(x.lacksSchedule(w), x.lacksTask(w))
-		if wrong != "" && commands.LastUnder(streams.Names{}.StoredOf(x.m.Name, x.key)) == nil {
+		wrong := cmp.Or(lacksSchedule(w, x), lacksTask(w, x))
+		if wrong != "" && commands.LastUnder(streams.Names{}.StoredOf(x.Machine.Name, x.Key)) == nil {
 			return wrong + ", and no command to it is under way"
 		}
 	}
@@ -58,13 +48,13 @@ func waiting(w *World) string {
 }
 
 // every asks of each entity.
-func every(lacks func(*entity, *World) string) func(*World) string {
+func every(lacks func(*World, *seen.Entity) string) func(*World) string {
 	return func(w *World) string {
 		for _, x := range w.history.order {
-			if x.last() == nil {
+			if x.Last() == nil {
 				continue
 			}
-			if wrong := lacks(x, w); wrong != "" {
+			if wrong := lacks(w, x); wrong != "" {
 				return wrong
 			}
 		}
@@ -73,15 +63,15 @@ func every(lacks func(*entity, *World) string) func(*World) string {
 }
 
 // lacksSchedule says which deadline of an entity has no schedule.
-func (x *entity) lacksSchedule(w *World) string {
+func lacksSchedule(w *World, x *seen.Entity) string {
 	log := w.server.Log(streams.CommandStream)
-	v := x.last()
-	if _, armed := v.Timers["deadline"]; x.m == orders.Things && v.State == "working" && !armed { // which is always left after a time
+	v := x.Last()
+	if _, armed := v.Timers["deadline"]; x.Machine == orders.Things && v.State == "working" && !armed { // which is always left after a time
 		return fmt.Sprintf("%s is %s, and has no deadline", x, v.State)
 	}
 	for name, t := range v.Timers {
 		var fired machines.Elapsed
-		e := log.LastUnder(streams.Names{}.Timer(x.m.Name, x.key, name))
+		e := log.LastUnder(streams.Names{}.Timer(x.Machine.Name, x.Key, name))
 		if e != nil {
 			_ = json.Unmarshal(e.Data, &fired)
 		}
@@ -93,10 +83,10 @@ func (x *entity) lacksSchedule(w *World) string {
 }
 
 // lacksTask says which effect of an entity nobody has.
-func (x *entity) lacksTask(w *World) string {
+func lacksTask(w *World, x *seen.Entity) string {
 	log := w.server.Log(streams.EffectStream)
-	for name, a := range x.last().Effects {
-		if a.NextTry == nil && log.LastUnder(streams.Names{}.Effect(x.m.Name, name, x.key)) == nil {
+	for name, a := range x.Last().Effects {
+		if a.NextTry == nil && log.LastUnder(streams.Names{}.Effect(x.Machine.Name, name, x.Key)) == nil {
 			return fmt.Sprintf("%s waits for attempt %s of %s, which nobody has", x, a.ID, name)
 		}
 	}
