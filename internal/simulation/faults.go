@@ -16,19 +16,20 @@ type Fault = schedule.Fault
 
 // faults are what the kinds of faults do.
 var faults = map[string]func(w *World, f Fault){
-	"crash":       crashNode,
-	"cut":         cutWire,
-	"stall":       stallWire,
-	"zombie":      stallNode,
-	"drop":        dropAnswer,
-	"again":       deliverAgain,
-	"elect":       loseLeader,
-	"restart":     restartServer,
-	"power":       losePower,
-	"full":        fillStore,
-	"slow":        slowDisk,
-	"step":        stepClock,
-	"server-step": stepServer,
+	"crash":        crashNode,
+	"cut":          cutWire,
+	"stall":        stallWire,
+	"zombie":       stallNode,
+	"drop":         dropAnswer,
+	"again":        deliverAgain,
+	"elect":        loseLeader,
+	"restart":      restartServer,
+	"power":        losePower,
+	"server-power": losePower,
+	"full":         fillStore,
+	"slow":         slowDisk,
+	"step":         stepClock,
+	"server-step":  stepServer,
 }
 
 // mishap lets happen what is due.
@@ -170,9 +171,13 @@ func restartServer(w *World, f Fault) {
 	w.serverDown, w.serverBack = true, time.Now().Add(f.For/4)
 }
 
-// losePower ends the machine: each stream keeps what was synced, and some of what was not.
+// losePower ends the machine of the server, and the node with it where that has it in its process: each stream keeps what was synced, and some of what was not.
 func losePower(w *World, f Fault) {
-	crashNode(w, f)
+	if w.opts.Attached { // the nodes live, and have in memory what is gone
+		w.serverDown, w.serverBack = true, time.Now().Add(f.For/4)
+	} else {
+		crashNode(w, f)
+	}
 	r := schedule.Draws(w.opts.Seed, uint64(f.Step)+1<<32)
 	cost := false
 	w.server.PowerLoss(func(stream string, synced, last uint64) uint64 {

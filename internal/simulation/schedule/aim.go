@@ -18,6 +18,9 @@ func Aimed(o Options, what string) Options {
 	r := Draws(o.Seed, 6)
 	profile := o.Profile
 	o.Attached, o.Nodes, o.Replicas, o.Profile = true, 2+r.IntN(2), 3, Fsync
+	if name == "server-power" {
+		o.Replicas, o.Profile = 1, OS
+	}
 	if i := slices.IndexFunc(kinds, func(k kind) bool { return k.kind == name }); i >= 0 && kinds[i].fits != nil && !kinds[i].fits(o) {
 		o.Attached, o.Nodes, o.Replicas, o.Profile = false, 1, 0, profile // it is one of a server in the process of a node
 	}

@@ -51,6 +51,7 @@ var kinds = []kind{
 	{"elect", 6, func(o Options) bool { return o.Replicas > 1 }},
 	{"restart", 2, nil},
 	{"power", 3, func(o Options) bool { return !o.Attached }},
+	{"server-power", 3, Options.sleeps},
 	{"full", 1, nil},
 	{"slow", 2, func(o Options) bool { return !o.Attached && o.Profile != OS }},
 	{"step", 2, nil},

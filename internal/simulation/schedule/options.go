@@ -67,6 +67,9 @@ func Draw(seed uint64) Options {
 	} else {
 		o.Profile = []Profile{Fsync, Interval, OS}[r.IntN(3)]
 	}
+	if o.Attached && o.Replicas == 1 && Draws(seed, 9).IntN(2) == 0 {
+		o.Profile = OS
+	}
 	o.Disk = []time.Duration{0, time.Millisecond, 30 * time.Millisecond, 300 * time.Millisecond}[r.IntN(4)]
 	o.Drops = r.IntN(4) == 0
 	o.Skew = Draws(seed, 7).IntN(3) == 0
@@ -74,6 +77,9 @@ func Draw(seed uint64) Options {
 	o.Faults = append(o.Faults, drawRestore(Draws(seed, 8), o)...)
 	return o
 }
+
+// sleeps reports whether the server is one of its own that syncs now and then, so that it may lose the end of its streams beside nodes that live.
+func (o Options) sleeps() bool { return o.Attached && o.Replicas == 1 && o.Profile == OS }
 
 // Smaller are schedules with a little less in them.
 func Smaller(o Options) (all []Options) {
