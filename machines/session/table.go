@@ -112,12 +112,11 @@ func (k *Kind[D]) failedFrom(g *Stage) *guard[D] {
 	})
 }
 
-// mayBeOut holds where resolve says that a session is ready, and an undo of its routing has begun since it failed: the tenant may be shut out of its own database, however that undo has ended.
-// It may have shut the tenant out and failed at a later action, and of several tries only the last one is told.
+// mayBeOut holds where resolve says that a session is ready whose routing may have been switched: an undo of it may have shut the tenant out of its own database, however that undo has ended, also one before a
+// retry that has failed since. It may have failed at a later action, and of several tries only the last one is told.
 func (k *Kind[D]) mayBeOut() *guard[D] {
 	return And(k.resolvedAs(Ready), "its tenant may be out", func(s *machines.Tx[D]) bool {
-		p := k.of(s.Data)
-		return p.course().Phase == RollbackStuck && slices.ContainsFunc(p.trail().Ledger, func(e Entry) bool { return e.Kind == KindRuntime && e.State != Undone })
+		return slices.ContainsFunc(k.of(s.Data).trail().Ledger, func(e Entry) bool { return e.Kind == KindRuntime && e.State != Undone })
 	})
 }
 

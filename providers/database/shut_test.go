@@ -197,3 +197,23 @@ func TestATenantThatWasShutOutIsNotForgotten(t *testing.T) {
 	require.NoError(t, f.enter(sealed))
 	require.Equal(t, shared, f.rows(""))
 }
+
+// An undo may have left a tenant shut out, and noted nothing of it; then the switch was tried again, and has failed. Resolve as ready lets the tenant in from there, too.
+func TestATenantIsLetInAfterTheSwitchHasFailedAgain(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "again")
+	s.p.Told = refusesOwn
+	s.command("request", `{"enterpriseId":"again"}`)
+	require.Equal(t, machine.Failed, s.e.State)
+	sealed := s.e.Data.(*machine.Data).Database.Credentials
+	databasetest.Exec(t, pg.Address{DSN: s.p.Server.DSN, Database: "tenant_again"}, `insert into public.settings values ('again', 'since', 'x')`)
+	s.command("rollback", `{}`)
+	require.Equal(t, machine.RollbackStuck, s.e.Data.(*machine.Data).Phase)
+	databasetest.Exec(t, pg.Address{DSN: s.p.Server.DSN}, `alter role tenant_again nologin`)
+	s.command("retry", `{}`)
+	require.Equal(t, machine.Failed, s.e.State)
+	require.Equal(t, machine.Held, s.e.Data.(*machine.Data).Phase, "%v", s.e.LastError)
+	s.command("resolve", `{"outcome":"ready"}`)
+	require.Equal(t, machine.Ready, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
+	require.NoError(t, s.enter(sealed))
+}
