@@ -11,6 +11,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// RoutesBucket has where the data of each tenant is, without the prefix of an installation.
+const RoutesBucket = "tenant_runtime"
+
 // What a bucket is on the wire: a stream whose subjects are its keys. Nobody else writes these names down.
 const (
 	bucketStream  = "KV_"

@@ -31,6 +31,7 @@ const DefaultPrefix = "instar"
 //	instar.hb.<namespace>.<service>.<id>      a heartbeat of an instance, never stored
 //	instar.obs.<namespace>.<service>.<id>     what a node saw of an instance, for its owner, never stored
 //	instar.ack.<namespace>.<service>          what a watcher of a service has seen, never stored
+//	instar.moved.<tenant>                     a tenant's data is elsewhere, never stored; instar.seen.<tenant>.<resolver> is which epoch of it an application has seen
 //	instar.log.<machine>.<key>                a line that a worker logged for an entity
 //	instar.provider.<kind>.<verb>             a request to a provider elsewhere, never stored
 //	instar.copy.<stream>                      the messages of a stream, for its copy in the readers' account
@@ -60,22 +61,17 @@ func (n Names) Stored(machine, key, command string) string {
 	return n.join("in", strconv.Itoa(Partition(machine, key)), machine, key, command)
 }
 
-// StoredIn matches the commands of one partition.
-func (n Names) StoredIn(partition int) string { return n.join("in", strconv.Itoa(partition), ">") }
-
-// StoredOf matches the commands to one entity.
+// StoredIn and StoredOf match the commands of one partition, and those to one entity.
+func (n Names) StoredIn(partition int) string       { return n.join("in", strconv.Itoa(partition), ">") }
 func (n Names) StoredOf(machine, key string) string { return n.join("in", "*", machine, key, ">") }
 
-// Event is the subject of an event.
+// Event is the subject of an event; EventsOf matches all events of one entity.
 func (n Names) Event(machine, key, event string) string { return n.join("evt", machine, key, event) }
+func (n Names) EventsOf(machine, key string) string     { return n.join("evt", machine, key, ">") }
 
-// EventsOf matches all events of one entity.
-func (n Names) EventsOf(machine, key string) string { return n.join("evt", machine, key, ">") }
-
-// Effect is the subject of an effect, which may be <effect>=<route>.
+// Effect is the subject of an effect, which may be <effect>=<route>; Effects matches all effects of one kind.
 func (n Names) Effect(machine, effect, key string) string { return n.join("fx", machine, effect, key) }
 
-// Effects matches all effects of one kind.
 func (n Names) Effects(machine, effect string) string { return n.join("fx", machine, effect, ">") }
 
 // WorkerName is the durable consumer that the tasks of one kind are taken from.
@@ -108,26 +104,28 @@ func (n Names) Bucket(name string) string {
 	return n.Prefix + "_" + name
 }
 
-// Observation is the subject on which a node reports to the owner of an instance what it has observed.
-func (n Names) Observation(key string) string { return n.join("obs", key) }
-
 // ParseHeartbeat returns the key of the instance that a heartbeat is of.
 func (n Names) ParseHeartbeat(subject string) (string, error) {
-	return n.parseKey(subject, "hb", "heartbeat", 2)
+	return n.parseKey(subject, "hb", "heartbeat", 2, CheckLabel)
 }
 
 // ParseObservation returns the key of the instance that was observed.
 func (n Names) ParseObservation(subject string) (string, error) {
-	return n.parseKey(subject, "obs", "observation", 2)
+	return n.parseKey(subject, "obs", "observation", 2, CheckLabel)
 }
 
 // ParseAcknowledge returns the service, <namespace>.<service>, of a confirmation.
 func (n Names) ParseAcknowledge(subject string) (string, error) {
-	return n.parseKey(subject, "ack", "confirmation", 1)
+	return n.parseKey(subject, "ack", "confirmation", 1, CheckLabel)
+}
+
+// ParseSeen returns the key <tenant>.<resolver> of an acknowledgement.
+func (n Names) ParseSeen(subject string) (string, error) {
+	return n.parseKey(subject, "seen", "acknowledgement of a route", 1, CheckToken)
 }
 
 // parseKey returns what follows the first two tokens, a key with that many dots. It makes no copy: heartbeats are many.
-func (n Names) parseKey(subject, verb, what string, dots int) (string, error) {
+func (n Names) parseKey(subject, verb, what string, dots int, check func(string) error) (string, error) {
 	prefix := n.Prefix
 	if prefix == "" {
 		prefix = DefaultPrefix
@@ -144,7 +142,7 @@ func (n Names) parseKey(subject, verb, what string, dots int) (string, error) {
 		return "", fmt.Errorf("streams: subject %q is no %s: %w", subject, what, ErrSubject)
 	}
 	for t := range strings.SplitSeq(key, ".") {
-		if err := CheckLabel(t); err != nil {
+		if err := check(t); err != nil {
 			return "", fmt.Errorf("streams: subject %q: %w", subject, err)
 		}
 	}
@@ -321,9 +319,6 @@ func LabelOf(name string) string {
 	return label
 }
 
-// Log is the subject of the log lines of an entity.
-func (n Names) Log(machine, key string) string { return n.join("log", machine, key) }
-
 // Partition is where the commands of an entity are stored: the server's own partition function over machine,
 // namespace and the token after it (FNV-1a, 32 bits, modulo), so that the children of one parent share one.
 func Partition(machine, key string) int {
@@ -339,13 +334,16 @@ func Partition(machine, key string) int {
 // EmbeddedName is the name of the NATS server within a control plane that is no member of a cluster.
 const EmbeddedName = "instar"
 
-// Sync is where to ask that what a stream has acknowledged be on disk.
-func (n Names) Sync(stream string) string { return n.join("sync", stream) }
-
-// Why is where to ask whoever schedules tasks why one waits, Heard whoever looks after a service when its instances were heard last, and Probe where the disk is probed.
-func (n Names) Why() string   { return n.join("why") }
-func (n Names) Heard() string { return n.join("heard") }
-func (n Names) Probe() string { return n.join("probe") }
+// Where the log lines of an entity are; where to ask that what a stream has acknowledged be on disk, or whoever schedules tasks why one waits; where the disk is probed; who looks after a service is asked when its instances were
+// heard last; where the values of a bucket are published as they are stored, of one key, or > for all; where a tenant's data is told to be elsewhere, and a resolver says which epoch it has seen.
+func (n Names) Log(machine, key string) string      { return n.join("log", machine, key) }
+func (n Names) Sync(stream string) string           { return n.join("sync", stream) }
+func (n Names) Why() string                         { return n.join("why") }
+func (n Names) Probe() string                       { return n.join("probe") }
+func (n Names) Live(bucket, key string) string      { return n.join("live", bucket, key) }
+func (n Names) Heard() string                       { return n.join("heard") }
+func (n Names) Moved(tenant string) string          { return n.join("moved", tenant) }
+func (n Names) Seen(tenant, resolver string) string { return n.join("seen", tenant, resolver) }
 
 // Heartbeat is where an instance says that it is alive.
 func (n Names) Heartbeat(namespace, service, id string) string {
@@ -356,9 +354,6 @@ func (n Names) Heartbeat(namespace, service, id string) string {
 func (n Names) Acknowledge(namespace, service string) string {
 	return n.join("ack", namespace, service)
 }
-
-// Live is the subject on which the values of a bucket are published as they are stored; the key is one key, or > for all.
-func (n Names) Live(bucket, key string) string { return n.join("live", bucket, key) }
 
 // AnyKey matches the keys of all entities of a machine: namespace.id, or namespace.parent.id of one that has a parent.
 func AnyKey(hasParent bool) string {
@@ -376,7 +371,8 @@ func (n Names) AuditStream(class string) string { return n.Stream("AUDIT_" + str
 func (n Names) Audit(class, machine, key string) string { return n.join("audit", class, machine, key) }
 func (n Names) Audits(class string) string              { return n.join("audit", class, ">") }
 
-// What matches all of a kind: observations, heartbeats, confirmations, stored commands, or cmd, in, evt, fx, timer, dead, hb, obs, ack, audit, copy, live or sync.
+// Observation is the subject on which a node reports to the owner of an instance what it has observed. The others match all of a kind: observations, heartbeats, confirmations, stored commands, or cmd, in, evt, fx, timer, dead, hb, obs, ack, audit, copy, live or sync.
+func (n Names) Observation(key string) string     { return n.join("obs", key) }
 func (n Names) Observations() string              { return n.join("obs", "*", "*", "*") }
 func (n Names) Heartbeats() string                { return n.join("hb", "*", "*", "*") }
 func (n Names) Acknowledgements() string          { return n.join("ack", "*", "*") }

@@ -25,12 +25,12 @@ func Example() {
 }
 
 func serve(ctx context.Context) error {
-	nc, err := nats.Connect("nats://127.0.0.1:4222")
+	nc, err := nats.Connect("nats://127.0.0.1:4222", nats.UserInfo("app", os.Getenv("NATS_PASSWORD"))) // a user of the role resolve
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.NewWithAPIPrefix(nc, "$JS.INSTAR.API")
 	if err != nil {
 		return err
 	}

@@ -25,8 +25,8 @@ var ErrClosed = errors.New("the tenant is closed")
 
 // Buckets, without the prefix of an installation.
 const (
-	RoutesBucket = "tenant_runtime"   // where each tenant's data is, by tenant
-	SeenBucket   = "tenant_resolvers" // which epoch who has seen, by tenant and resolver; an entry lives for [SeenLife]
+	RoutesBucket = streams.RoutesBucket // where each tenant's data is, by tenant
+	SeenBucket   = "tenant_resolvers"   // which epoch who has seen, by tenant and resolver; an entry lives for [SeenLife]
 )
 
 // SeenLife is how long an acknowledgement lives. It is renewed three times within that.
@@ -45,10 +45,10 @@ type Route struct {
 
 // Options say what connections are made of.
 type Options struct {
-	JetStream jetstream.JetStream
-	Prefix    string          // of the installation, when it has one
-	Keys      *secret.Keys    // of the keyset that the server seals with
-	Shared    *pgxpool.Config // of the database that tenants share, as this application enters it
+	JetStream jetstream.JetStream // a user of the role resolve has it under the prefix $JS.INSTAR.API
+	Prefix    string              // of the installation, when it has one
+	Keys      *secret.Keys        // of the keyset that the server seals with
+	Shared    *pgxpool.Config     // of the database that tenants share, as this application enters it
 	Configure func(tenant string, c *pgxpool.Config)
 }
 
@@ -56,7 +56,7 @@ type Options struct {
 type DB struct {
 	o      Options
 	id     string
-	seen   jetstream.KeyValue
+	names  streams.Names
 	shared *pgxpool.Pool
 
 	mu     sync.Mutex
@@ -75,49 +75,21 @@ type tenant struct {
 	pool  *pgxpool.Pool
 }
 
-func bucket(prefix, name string) string {
-	if prefix == "" || prefix == "instar" {
-		return name
-	}
-	return prefix + "_" + name
-}
-
 // Open follows where tenants are, and returns when it knows. It fails when the server keeps no such bucket.
 func Open(ctx context.Context, o Options) (*DB, error) {
-	routes, err := o.JetStream.KeyValue(ctx, bucket(o.Prefix, RoutesBucket))
-	if err != nil {
+	d := &DB{o: o, id: nuid.Next(), names: streams.Names{Prefix: o.Prefix}, routes: map[string]Route{}, pools: map[string]*tenant{}}
+	f := &follower{js: o.JetStream, name: streams.BucketStream(d.names.Bucket(RoutesBucket)), take: d.take}
+	if err := f.open(ctx, d.names.Moved("*")); err != nil {
 		return nil, fmt.Errorf("cannot read where tenants are: %w", err)
 	}
-	d := &DB{o: o, id: nuid.Next(), routes: map[string]Route{}, pools: map[string]*tenant{}}
-	if d.seen, err = o.JetStream.KeyValue(ctx, bucket(o.Prefix, SeenBucket)); err != nil {
-		return nil, fmt.Errorf("cannot acknowledge where tenants are: %w", err)
-	}
+	var err error
 	if d.shared, err = pgxpool.NewWithConfig(ctx, o.Shared); err != nil {
-		return nil, fmt.Errorf("cannot use the shared database: %w", err)
+		return nil, errors.Join(fmt.Errorf("cannot use the shared database: %w", err), f.told.Unsubscribe())
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	d.stop = stop
-	lacks, err := d.lists(ctx, routes)
-	var watch jetstream.KeyWatcher
-	if err == nil {
-		watch, err = routes.WatchAll(run)
-	}
-	if err != nil {
-		stop()
-		d.shared.Close()
-		return nil, fmt.Errorf("cannot follow where tenants are: %w", err)
-	}
-	known := make(chan error, 1)
-	d.tasks.Go(func() { d.follow(run, routes, watch, lacks, known) })
+	d.tasks.Go(func() { f.run(run) })
 	d.tasks.Go(func() { d.renew(run) })
-	select {
-	case err = <-known:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot read where tenants are: %w", err), d.Close())
-	}
 	return d, nil
 }
 
@@ -212,72 +184,6 @@ func (d *DB) config(name string, r *Route) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// missed is after how long without a route it is looked whether those that are awaited are still there.
-const missed = 2 * time.Second
-
-// lists gives the keys that the bucket has.
-func (d *DB) lists(ctx context.Context, routes jetstream.KeyValue) (map[string]bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	s, err := d.o.JetStream.Stream(ctx, streams.BucketStream(routes.Bucket()))
-	if err != nil {
-		return nil, err
-	}
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(streams.BucketSubject(routes.Bucket(), ">")))
-	if err != nil {
-		return nil, err
-	}
-	keys := map[string]bool{}
-	for subject := range info.State.Subjects {
-		if _, key, ok := streams.BucketKey(subject); ok {
-			keys[key] = true
-		}
-	}
-	return keys, nil
-}
-
-// follow takes what the server tells, until ctx ends. All is known when it has none of the keys that the bucket had to lack: a watch says earlier that it has given all, while
-// others write, because the server takes a value that is replaced from what is to come before it adds the new one. A tenant that is not known is taken for one of the shared database.
-func (d *DB) follow(ctx context.Context, routes jetstream.KeyValue, watch jetstream.KeyWatcher, lacks map[string]bool, known chan<- error) {
-	defer func() { _ = watch.Stop() }() // it may have ended
-	quiet := time.NewTimer(missed)
-	defer quiet.Stop()
-	for told := false; ; {
-		if !told && len(lacks) == 0 {
-			known <- nil
-			told = true
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-quiet.C:
-			if told {
-				continue
-			}
-			if has, err := d.lists(ctx, routes); err == nil {
-				maps.DeleteFunc(lacks, func(key string, _ bool) bool { return !has[key] })
-			}
-			quiet.Reset(missed)
-		case e, open := <-watch.Updates():
-			switch {
-			case !open:
-				if !told {
-					known <- errors.New("the watch has ended")
-				}
-				return
-			case e == nil:
-				continue
-			case e.Operation() == jetstream.KeyValuePut:
-				d.take(e.Key(), e.Value())
-			}
-			delete(lacks, e.Key())
-			if !told {
-				quiet.Reset(missed)
-			}
-		}
-	}
-}
-
 // take changes where a tenant is. What cannot be read, of a newer server, leaves what was known.
 func (d *DB) take(name string, value []byte) {
 	var r Route
@@ -310,7 +216,7 @@ func (d *DB) acknowledge(name string) {
 	d.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), SeenLife/3)
 	defer cancel()
-	_, _ = d.seen.Put(ctx, name+"."+d.id, strconv.AppendInt(nil, epoch, 10))
+	_, _ = d.o.JetStream.Conn().RequestWithContext(ctx, d.names.Seen(name, d.id), strconv.AppendInt(nil, epoch, 10))
 }
 
 // renew repeats the acknowledgements of the tenants that are in use.

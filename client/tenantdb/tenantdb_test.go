@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -18,6 +20,7 @@ import (
 	"github.com/bcc94042/instar/client/tenantdb"
 	"github.com/bcc94042/instar/internal/postgres"
 	"github.com/bcc94042/instar/providers/database/secret"
+	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/streamstest"
 )
@@ -30,6 +33,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(suite.Around(m)) }
 type world struct {
 	*testing.T
 	js           jetstream.JetStream
+	nc           *nats.Conn
 	routes, seen jetstream.KeyValue
 	keys         *secret.Keys
 	shared       *pgxpool.Config
@@ -38,8 +42,17 @@ type world struct {
 
 func setup(t *testing.T) *world {
 	env := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
-	w := &world{T: t, js: env.JS}
-	var err error
+	w := &world{T: t, nc: env.NC, js: env.JS}
+	_, err := env.NC.Subscribe(env.Names.Seen("*", "*"), func(m *nats.Msg) { // the server's part
+		key, err := env.Names.ParseSeen(m.Subject)
+		if err == nil {
+			err = env.NC.PublishRequest(streams.BucketSubject(tenantdb.SeenBucket, key), m.Reply, m.Data)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	require.NoError(t, err)
 	w.routes, err = env.JS.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: tenantdb.RoutesBucket})
 	require.NoError(t, err)
 	w.seen, err = env.JS.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: tenantdb.SeenBucket, TTL: tenantdb.SeenLife})
@@ -63,6 +76,7 @@ func (w *world) tell(tenant string, r tenantdb.Route) {
 	require.NoError(w, err)
 	_, err = w.routes.Put(w.Context(), tenant, value)
 	require.NoError(w, err)
+	require.NoError(w, w.nc.Publish(streams.Names{}.Moved(tenant), nil))
 }
 
 // own makes a database of a tenant, and the route to it.
@@ -163,6 +177,31 @@ func TestAllRoutesAreKnownWhileOthersAreWritten(t *testing.T) {
 		}
 		require.NoError(t, db.Close())
 	}
+}
+
+// Of an installation that was restored the sequences begin again, and nobody tells who has been moved.
+func TestWhatNobodyTellsIsFound(t *testing.T) {
+	w := setup(t)
+	for epoch := range int64(5) {
+		w.tell("acme", tenantdb.Route{Status: "deprovisioned", Epoch: epoch + 1})
+	}
+	require.Eventually(t, func() bool { return strings.Contains(w.where("acme"), "closed") }, wait, tick)
+	require.NoError(t, w.js.DeleteKeyValue(t.Context(), tenantdb.RoutesBucket))
+	routes, err := w.js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: tenantdb.RoutesBucket})
+	require.NoError(t, err)
+	own := w.own("acme", 6)
+	value, err := json.Marshal(own)
+	require.NoError(t, err)
+	_, err = routes.PutString(t.Context(), "late", `{"status":"deprovisioned","epoch":1}`)
+	require.NoError(t, err)
+	_, err = routes.Put(t.Context(), "acme", value)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return w.where("acme") == own.DatabaseName }, wait, tick)
+	require.Contains(t, w.where("late"), "closed")
+	require.NoError(t, routes.Purge(t.Context(), "late"))
+	w.tell("acme", tenantdb.Route{Status: "deprovisioned", Epoch: 7})
+	require.Eventually(t, func() bool { return strings.Contains(w.where("acme"), "closed") }, wait, tick)
+	require.Contains(t, w.where("late"), "closed", "who was removed stays where it was")
 }
 
 // What was sealed for one tenant opens for no other, and no error has a password.

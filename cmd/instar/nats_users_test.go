@@ -25,6 +25,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/client/tenantdb"
 	"github.com/bcc94042/instar/machines/all"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
@@ -35,6 +36,7 @@ var writeMatrix = flag.Bool("update", false, "write the list of what users may d
 // shipped are the users of deploy/nats-server.conf, and of an embedded server with the same roles.
 var shipped = []embedded.User{
 	{Name: "instar", Password: "secret", Role: embedded.RoleAdmin},
+	{Name: "app", Password: "secret", Role: embedded.RoleResolve},
 	{Name: "ci", Password: "secret", Role: embedded.RoleOperate},
 	{Name: "worker", Password: "secret", Role: embedded.RoleWork},
 	{Name: "reader", Password: "secret", Role: embedded.RoleRead},
@@ -63,6 +65,8 @@ func openDoors(t *testing.T, url string) *doors {
 	}
 	_, err = streams.Ensure(t.Context(), d.js, plan)
 	require.NoError(t, err)
+	require.NoError(t, streams.EnsureBucket(t.Context(), d.js, tenantdb.RoutesBucket, "", 0, 1))
+	require.NoError(t, streams.EnsureBucket(t.Context(), d.js, tenantdb.SeenBucket, "", tenantdb.SeenLife, 1))
 	_, err = d.js.CreateConsumer(t.Context(), "EFFECTS", jetstream.ConsumerConfig{Durable: "fx-service-apply", AckPolicy: jetstream.AckExplicitPolicy})
 	require.NoError(t, err)
 	_, err = d.js.Publish(t.Context(), "$KV.services.default.a", []byte(`{"state":"READY"}`))
@@ -120,11 +124,11 @@ func subjects(t *testing.T) []string {
 	require.Greater(t, len(list), 50)
 	list = append(list, "$JS.API.DIRECT.GET.*", "$JS.API.DIRECT.GET.*.>", "$JS.ACK.*.*.1.1.1.1.0", "$JS.FC.*.*.abcd", "$KV.services.default.a", "$O.x.C.y", "$SYS.REQ.SERVER.PING", "$SRV.PING", "$SRV.INFO.instar",
 		"instar.cmd.service.default.a.delete", "instar.in.1.service.default.a.delete", "instar.evt.service.default.a.service.ready", "instar.fx.service.apply.default.a", "instar.timer.service.default.a.x",
-		"instar.dead.x.service.default.a", "instar.probe", "instar.hb.default.a.b", "instar.obs.default.a.b", "instar.ack.default.a", "instar.live.instances.default.a.b", "instar.copy.ELSEWHERE",
+		"instar.dead.x.service.default.a", "instar.probe", "instar.hb.default.a.b", "instar.obs.default.a.b", "instar.ack.default.a", "instar.live.instances.default.a.b", "instar.moved.acme", "instar.seen.acme.x", "instar.copy.ELSEWHERE",
 		"instar.api.cmd.service.default.a.delete", "instar.api.get.service.default.a", "instar.api.list.service", "instar.api.discover.default.a", "_INBOX.x", "_INBOX_instar.x", "elsewhere")
 	var named []string
 	for _, s := range list {
-		for _, names := range [][2]string{{"EVENTS", "readers"}, {"EFFECTS", "fx-service-apply"}, {"COMMANDS", "in-1"}, {"KV_services", "x"}} {
+		for _, names := range [][2]string{{"EVENTS", "readers"}, {"EFFECTS", "fx-service-apply"}, {"COMMANDS", "in-1"}, {"KV_services", "x"}, {"KV_tenant_runtime", "x"}} {
 			tokens := strings.Split(s, ".")
 			next := 0
 			for i, token := range tokens {
@@ -144,7 +148,7 @@ func subjects(t *testing.T) []string {
 func (d *doors) matrix() string {
 	known := subjects(d.t)
 	var b strings.Builder
-	for _, user := range []string{"ci", "reader", "worker"} {
+	for _, user := range []string{"app", "ci", "reader", "worker"} {
 		nc := d.connect(user)
 		var came []string
 		d.heard(nc)
@@ -263,6 +267,7 @@ func (d *doors) state() string {
 
 // Each user does what it is for, over the connection of an ordinary client.
 func (d *doors) uses() {
+	d.resolves()
 	t, ctx := d.t, d.t.Context()
 	ci := d.connect("ci")
 	m, err := ci.Request("instar.api.cmd.service.default.a.refresh", nil, 10*time.Second)

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/client/tenantdb"
@@ -22,6 +24,8 @@ import (
 // mirror tells applications where tenants are: it keeps a bucket of what tenant_runtime says, and waits for those who resolve tenants by it.
 // The shared database has the truth; what the bucket has lost is told again.
 type mirror struct {
+	nc       *nats.Conn
+	names    streams.Names
 	routes   jetstream.KeyValue
 	told     *kv.Bucket[tenantdb.Route] // the same, to read all of them
 	seen     *kv.Bucket[int64]          // epochs, by tenant and resolver
@@ -29,7 +33,7 @@ type mirror struct {
 }
 
 func newMirror(ctx context.Context, h *server.Host) (*mirror, error) {
-	m := &mirror{patience: time.Minute}
+	m := &mirror{nc: h.Deps.NC, names: h.Deps.Names, patience: time.Minute}
 	routes, seen := h.Deps.Names.Bucket(tenantdb.RoutesBucket), h.Deps.Names.Bucket(tenantdb.SeenBucket)
 	err := streams.EnsureBucket(ctx, h.Deps.JS, routes, "Where the data of each tenant is, as the shared database says", 0, h.Replicas)
 	if err != nil {
@@ -98,10 +102,32 @@ func (m *mirror) put(ctx context.Context, r database.Route) error {
 			}
 			_, err = m.routes.Update(ctx, r.Enterprise, value, have.Revision())
 		}
+		if err == nil {
+			return m.nc.Publish(m.names.Moved(r.Enterprise), nil) // applications look by themselves every five seconds
+		}
 		if !errors.Is(err, jetstream.ErrKeyExists) { // which is also a revision that has gone by
 			return err
 		}
 	}
+}
+
+// notes stores what resolvers say that they have seen, until ctx ends. They do not write the bucket themselves: whoever may write there can take away what others have said.
+func (m *mirror) notes(ctx context.Context) error {
+	all := m.names.Seen("*", "*")
+	seen, err := m.nc.QueueSubscribe(all, all, func(msg *nats.Msg) {
+		key, err := m.names.ParseSeen(msg.Subject)
+		if err != nil {
+			return
+		}
+		if epoch, err := strconv.ParseUint(string(msg.Data), 10, 63); err == nil { // the stream answers in its place
+			_ = m.nc.PublishRequest(streams.BucketSubject(m.names.Bucket(tenantdb.SeenBucket), key), streams.Inbox(msg.Reply), strconv.AppendUint(nil, epoch, 10))
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("cannot hear who knows where tenants are: %w", err)
+	}
+	<-ctx.Done()
+	return seen.Unsubscribe()
 }
 
 // await returns when every resolver of the tenant that lives has seen the epoch. One that has died is not waited for longer than it is known.

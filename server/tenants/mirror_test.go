@@ -1,9 +1,11 @@
 package tenants
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -22,7 +24,7 @@ func TestAnEpochLeadsToOneDatabase(t *testing.T) {
 	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
 	routes, err := e.JS.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "routes"})
 	require.NoError(t, err)
-	m := &mirror{routes: routes}
+	m := &mirror{nc: e.NC, names: e.Names, routes: routes}
 	route := func(epoch int64, name, status string) database.Route {
 		return database.Route{Enterprise: "acme", Runtime: cutover.Runtime{DatabaseName: name, Status: status, Epoch: epoch}}
 	}
@@ -59,4 +61,37 @@ func TestARouteIsToldWhenItsResolversHaveSeenIt(t *testing.T) {
 	_, err = seen.Put(t.Context(), "acme.dead", 1, 0)
 	require.NoError(t, err)
 	require.NoError(t, m.await(t.Context(), "acme", 2), "who has died is not waited for")
+}
+
+// What a resolver says is stored as a number under its own key, without its headers, and answered when it is stored. What is no such thing is not stored.
+func TestAcknowledgementsAreStoredByTheServer(t *testing.T) {
+	t.Parallel()
+	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	require.NoError(t, streams.EnsureBucket(t.Context(), e.JS, tenantdb.SeenBucket, "", tenantdb.SeenLife, 1))
+	m := &mirror{nc: e.NC, names: e.Names}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- m.notes(ctx) }()
+	t.Cleanup(func() { stop(); require.NoError(t, <-done) })
+	nc := e.Connect()
+	say := func(subject, epoch string) error {
+		msg := nats.NewMsg(subject)
+		msg.Data = []byte(epoch)
+		msg.Header.Set("Nats-Rollup", "all")
+		_, err := nc.RequestMsg(msg, 200*time.Millisecond)
+		return err
+	}
+	require.Eventually(t, func() bool { return say("instar.seen.ACME.one", "7") == nil }, time.Minute, 10*time.Millisecond)
+	require.NoError(t, say("instar.seen.other.two", "1"))
+	for subject, epoch := range map[string]string{"instar.seen.acme.x": "-1", "instar.seen.acme.y": "", "instar.seen.acme.z": `{"a":1}`, "instar.seen.ac me.z": "1", "instar.seen.acme.a=b": "1"} {
+		require.Error(t, say(subject, epoch), subject)
+	}
+	seen, err := e.JS.KeyValue(t.Context(), tenantdb.SeenBucket)
+	require.NoError(t, err)
+	keys, err := seen.Keys(t.Context())
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"ACME.one", "other.two"}, keys)
+	one, err := seen.Get(t.Context(), "ACME.one")
+	require.NoError(t, err)
+	require.Equal(t, "7", string(one.Value()))
 }

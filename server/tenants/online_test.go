@@ -20,22 +20,26 @@ import (
 	"github.com/bcc94042/instar/providers/database/databasetest"
 	"github.com/bcc94042/instar/providers/database/pg"
 	"github.com/bcc94042/instar/providers/database/secret"
+	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
-func (w *world) jetStream() jetstream.JetStream {
+func (w *world) connect(as ...nats.Option) *nats.Conn {
 	w.T.Helper()
-	nc, err := nats.Connect("nats://" + w.Config.NATS.Listen)
+	nc, err := nats.Connect("nats://"+w.Config.NATS.Listen, as...)
 	require.NoError(w.T, err)
 	w.T.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	require.NoError(w.T, err)
-	return js
+	return nc
 }
+
+// app is the user of an application that resolves tenants, and of nothing else.
+var app = embedded.User{Name: "app", Password: "secret", Role: embedded.RoleResolve}
 
 // application connects as an application does that resolves tenants.
 func (w *world) application() *tenantdb.DB {
 	w.T.Helper()
-	js := w.jetStream()
+	js, err := jetstream.NewWithAPIPrefix(w.connect(nats.UserInfo(app.Name, app.Password)), streams.OriginAPI)
+	require.NoError(w.T, err)
 	raw, err := os.ReadFile(w.Config.Tenants.Keys)
 	require.NoError(w.T, err)
 	keys, err := secret.Open(raw)
@@ -126,6 +130,7 @@ func TestATenantIsMovedWhileItWrites(t *testing.T) {
 	dir := t.TempDir()
 	databasetest.WriteMigrations(t, dir, "00098_without_events.sql", "-- +goose Up\ndrop table public.events;\n")
 	w.Config.Tenants.Migrations, w.Config.Tenants.RangeRows = dir, 100
+	w.Config.NATS.Users = []embedded.User{app}
 	w.Start()
 	db := w.application()
 	busy, other := &writer{db: db, tenant: "busy"}, &writer{db: db, tenant: "other"}

@@ -107,6 +107,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 		d.next, o.Admit = o.Admit, d.admit
 		o.More = append(o.More, func(p api.Parts) func(*rest.Router) []*rest.Route { return apiaudit.New(p.JS, h.Deps.Names).Routes })
 	})
+	h.Go(ctx, "the notes of who knows where tenants are", p.mirror.notes)
 	h.Role(ctx, Role, func(ctx context.Context) error {
 		for {
 			p.sweep(ctx, h)

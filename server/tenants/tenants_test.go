@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/client/tenantdb"
@@ -25,7 +26,8 @@ func TestATenantIsMovedOverHTTP(t *testing.T) {
 	w := setup(t, 30, "acme", "other")
 	before := databasetest.Everything(t, w.source)
 	w.Start()
-	js := w.jetStream()
+	js, err := jetstream.New(w.connect())
+	require.NoError(t, err)
 	for bucket, life := range map[string]time.Duration{tenantdb.RoutesBucket: 0, tenantdb.SeenBucket: tenantdb.SeenLife} {
 		s, err := js.Stream(t.Context(), "KV_"+bucket)
 		require.NoError(t, err)

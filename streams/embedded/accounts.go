@@ -44,6 +44,9 @@ func accountOf(u User, n streams.Names) *account {
 	case RoleWork:
 		effects := n.Stream(streams.EffectStream)
 		a.send = append(ask, n.Under("cmd"), "$JS.API.CONSUMER.INFO."+effects+".*", "$JS.API.CONSUMER.MSG.NEXT."+effects+".*", "$JS.ACK."+effects+".>")
+	case RoleResolve:
+		routes := streams.BucketStream(n.Bucket(streams.RoutesBucket))
+		a.send, a.hear = []string{"$JS.API.STREAM.INFO." + routes, "$JS.API.STREAM.MSG.GET." + routes, n.Seen("*", "*")}, []string{n.Moved("*")}
 	default:
 		a.send, a.hear = u.Publish, u.Subscribe
 	}

@@ -11,16 +11,17 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// The roles of a [User]. Each but RoleWork is what a token of that role may over HTTP.
+// The roles of a [User]. RoleRead, RoleOperate and RoleAdmin are what a token of that role may over HTTP.
 const (
 	RoleRead    = "read"    // watches events, asks, and reads the copies of events and values
 	RoleOperate = "operate" // asks and sends commands that are not for admins; watches events
 	RoleWork    = "work"    // performs effects, and sends any command and report
+	RoleResolve = "resolve" // reads where tenants are, with sealed credentials, and says which epochs it has seen: what package client/tenantdb needs, and nothing else
 	RoleAdmin   = "admin"   // everything
 )
 
 // Roles are all of them.
-var Roles = []string{RoleRead, RoleOperate, RoleWork, RoleAdmin}
+var Roles = []string{RoleRead, RoleOperate, RoleWork, RoleResolve, RoleAdmin}
 
 // User may connect to the listener. It has a role, or instead of one both lists: what it may send to the control plane, and
 // what it hears of it.
@@ -128,7 +129,7 @@ func sendable(n streams.Names, subject string) string {
 		return "takes commands away from the control plane"
 	case strings.HasPrefix(subject, "$") && !within(harmless...):
 		return "gives the rights of the control plane: who may that has the role admin"
-	case server.SubjectsCollide(subject, n.All()) && !within(n.API(">"), n.Under("cmd"), n.Under("hb"), n.Under("ack")):
+	case server.SubjectsCollide(subject, n.All()) && !within(n.API(">"), n.Under("cmd"), n.Under("hb"), n.Under("ack"), n.Under("seen")):
 		return "is written by the control plane only"
 	}
 	return ""
