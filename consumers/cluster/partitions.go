@@ -18,6 +18,9 @@ import (
 	"github.com/bcc94042/instar/streams/publish"
 )
 
+// pauseAfter is how long a node does not claim a partition that somebody else has, or has just taken from it.
+const pauseAfter = 200 * time.Millisecond
+
 // leaveWithin is how long a loop may take to come to an end before it is cut off.
 const leaveWithin = 5 * time.Second
 
@@ -89,7 +92,7 @@ func (n *Node) runPartition(ctx context.Context, p int, h *run, work Work) {
 	}()
 	if err := n.takeClaim(ctx, p); err != nil {
 		n.mu.Lock()
-		n.paused[p] = time.Now().Add(200 * time.Millisecond)
+		n.paused[p] = time.Now().Add(pauseAfter)
 		n.mu.Unlock()
 		if !errors.Is(err, kv.ErrHeld) && ctx.Err() == nil {
 			n.Log.Warn("cannot claim a partition; retrying", "partition", p, "error", err)
@@ -123,6 +126,9 @@ func (n *Node) runPartition(ctx context.Context, p int, h *run, work Work) {
 	}
 	n.mu.Lock()
 	lost := h.lost
+	if n.view.claims[p].Node != "" && !n.isMine(p) { // where the bucket has lost the keys of nodes, they take each other for gone until they have renewed them
+		n.paused[p] = time.Now().Add(pauseAfter)
+	}
 	n.mu.Unlock()
 	if !lost {
 		n.release(context.WithoutCancel(ctx), p)
