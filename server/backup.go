@@ -53,7 +53,7 @@ func (a *app) store(nc *nats.Conn, js jetstream.JetStream) *backup.Store {
 		buckets = append(buckets, "tenant_runtime", "tenant_resolvers")
 	}
 	if a.cfg.Domains.On() {
-		buckets = append(buckets, "domain_routes", "certificates")
+		buckets = append(buckets, "domain_routes", "certificates", "installation")
 	}
 	for _, b := range buckets {
 		store.Others = append(store.Others, streams.BucketStream(store.Plan.Names.Bucket(b)))

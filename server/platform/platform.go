@@ -51,7 +51,11 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	if err != nil {
 		return server.Work{}, err
 	}
-	buckets, err := openBuckets(h, js)
+	id, err := installation(ctx, js, h.Deps.Names.Bucket(InstallationBucket), h.Replicas)
+	if err != nil {
+		return server.Work{}, err
+	}
+	buckets, err := openBuckets(h, js, id)
 	if err != nil {
 		return server.Work{}, err
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/bcc94042/instar/server/config"
 )
 
-// openBuckets is where the buckets of tenants are.
-func openBuckets(h *server.Host, js jetstream.JetStream) (storage.Provider, error) {
+// openBuckets is where the buckets of tenants are, for the installation with this id.
+func openBuckets(h *server.Host, js jetstream.JetStream, id string) (storage.Provider, error) {
 	c, prefix := h.Config.Platform.Storage, h.Deps.Names.Bucket("")
 	if c.Kind == config.StorageJetStream {
 		return &storage.ObjectStores{JS: js, Replicas: h.Replicas, Prefix: prefix}, nil
@@ -38,7 +38,7 @@ func openBuckets(h *server.Host, js jetstream.JetStream) (storage.Provider, erro
 	if err != nil {
 		return nil, fmt.Errorf("platform.storage: cannot use %s: %w", c.Endpoint, err)
 	}
-	return &storage.S3{Client: client, Region: c.Region, Shared: c.Bucket, Prefix: strings.ReplaceAll(prefix, "_", "-")}, nil
+	return &storage.S3{Client: client, Installation: id, Region: c.Region, Shared: c.Bucket, Prefix: strings.ReplaceAll(prefix, "_", "-")}, nil
 }
 
 // secrets are what a release needs to enter its database, and with a directory of credentials also its bucket, in the form that clients of S3 read.

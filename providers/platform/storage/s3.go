@@ -24,6 +24,9 @@ type S3 struct {
 	Region string // of buckets that are made
 	Shared string // the bucket in which each tenant has a prefix; empty is a bucket for each
 	Prefix string // of the names of all buckets of an installation
+
+	// Installation is the id of an installation, which is a part of the marks: others may use the same account, and have tenants of the same names.
+	Installation string
 }
 
 var _ Provider = (*S3)(nil)
@@ -41,12 +44,16 @@ func (s *S3) place(name string) Bucket {
 	return Bucket{ID: "s3/" + s.Prefix + name, Name: s.Prefix + name, Endpoint: endpoint}
 }
 
+// mark is what the object of a mark has.
+func (s *S3) mark(owner string) string { return strings.TrimSpace(s.Installation + " " + owner) }
+
 // Ensure makes the bucket, or finds that it is there.
 func (s *S3) Ensure(ctx context.Context, want Spec) (Bucket, error) {
 	if want.Name == "" || want.Owner == "" || want.Quota < 0 || s3utils.CheckValidBucketNameStrict(s.Prefix+want.Name) != nil {
 		return Bucket{}, providers.Errorf(providers.Invalid, "a bucket of S3 needs a name of 3 to 63 lower-case letters, digits and -, an owner and a quota that is not negative: %+v", want)
 	}
 	b := s.place(want.Name)
+	want.Owner = s.mark(want.Owner)
 	if s.Shared == "" {
 		err := s.Client.MakeBucket(ctx, b.Name, minio.MakeBucketOptions{Region: s.Region})
 		if code := said(err).Code; err != nil && code != minio.BucketAlreadyOwnedByYou && code != minio.BucketAlreadyExists {
@@ -108,6 +115,7 @@ func (s *S3) owner(ctx context.Context, b Bucket) (string, error) {
 // Delete removes what is there if it is the owner's, the mark last.
 func (s *S3) Delete(ctx context.Context, name, owner string) error {
 	b := s.place(name)
+	owner = s.mark(owner)
 	has, err := s.owner(ctx, b)
 	switch {
 	case said(err).Code == minio.NoSuchBucket:

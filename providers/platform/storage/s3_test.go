@@ -66,6 +66,26 @@ func TestPrefixesOfS3KeepTheContract(t *testing.T) {
 	storagetest.Run(t, suite(&storage.S3{Client: c, Shared: "shared"}))
 }
 
+// Two installations on one account, with a tenant of the same name.
+func TestAnotherInstallationsIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	c := store(t)
+	require.NoError(t, c.MakeBucket(t.Context(), "shared", minio.MakeBucketOptions{}))
+	for _, shared := range []string{"", "shared"} {
+		ours, theirs := &storage.S3{Client: c, Shared: shared, Installation: "one"}, &storage.S3{Client: c, Shared: shared, Installation: "two"}
+		want := storage.Spec{Name: "tenant-acme", Owner: "o"}
+		b, err := theirs.Ensure(t.Context(), want)
+		require.NoError(t, err)
+		require.NoError(t, suite(theirs).Put(t.Context(), b, "a", []byte("kept")))
+		_, err = ours.Ensure(t.Context(), want)
+		require.True(t, providers.IsInvalid(err), "%v", err)
+		_ = ours.Delete(t.Context(), want.Name, want.Owner) // whatever it says
+		data, err := suite(theirs).Get(t.Context(), b, "a")
+		require.NoError(t, err)
+		require.Equal(t, "kept", string(data))
+	}
+}
+
 // What a crash between two steps of Ensure or Delete has left is a bucket without objects.
 func TestABucketWithoutObjectsIsNobodys(t *testing.T) {
 	t.Parallel()
