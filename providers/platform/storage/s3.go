@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/minio/minio-go/v7"
@@ -55,9 +56,8 @@ func (s *S3) Ensure(ctx context.Context, want Spec) (Bucket, error) {
 	b := s.place(want.Name)
 	want.Owner = s.mark(want.Owner)
 	if s.Shared == "" {
-		err := s.Client.MakeBucket(ctx, b.Name, minio.MakeBucketOptions{Region: s.Region})
-		if code := said(err).Code; err != nil && code != minio.BucketAlreadyOwnedByYou && code != minio.BucketAlreadyExists {
-			return Bucket{}, refused(ctx, "make", b.ID, err)
+		if err := s.create(ctx, b); err != nil {
+			return Bucket{}, err
 		}
 	}
 	has, err := s.owner(ctx, b)
@@ -73,6 +73,25 @@ func (s *S3) Ensure(ctx context.Context, want Spec) (Bucket, error) {
 		return Bucket{}, providers.Errorf(providers.Invalid, "the bucket %s is not of %s but of %q: remove it, or take another name", b.ID, want.Owner, has)
 	}
 	return b, nil
+}
+
+// create makes a bucket, or finds that this account has it. Names are of all accounts of a store, and another one may let everybody write into its bucket.
+func (s *S3) create(ctx context.Context, b Bucket) error {
+	err := s.Client.MakeBucket(ctx, b.Name, minio.MakeBucketOptions{Region: s.Region})
+	switch code := said(err).Code; {
+	case err == nil, code == minio.BucketAlreadyOwnedByYou:
+		return nil
+	case code != minio.BucketAlreadyExists:
+		return refused(ctx, "make", b.ID, err)
+	}
+	own, err := s.Client.ListBuckets(ctx)
+	if err != nil {
+		return refused(ctx, "see who has", b.ID, err)
+	}
+	if !slices.ContainsFunc(own, func(i minio.BucketInfo) bool { return i.Name == b.Name }) {
+		return providers.Errorf(providers.Invalid, "the bucket %s is another account's: take another name", b.ID)
+	}
+	return nil
 }
 
 // take marks a place for an owner if nothing is there, and says whose it is then.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"testing"
 
@@ -21,7 +22,12 @@ import (
 // store is a server of this test that speaks S3.
 func store(t *testing.T) *minio.Client {
 	t.Helper()
-	s := httptest.NewTLSServer(gofakes3.New(s3mem.New()).Server()) // without TLS it would keep the signatures of parts, too
+	return served(t, gofakes3.New(s3mem.New()).Server())
+}
+
+func served(t *testing.T, h http.Handler) *minio.Client {
+	t.Helper()
+	s := httptest.NewTLSServer(h) // without TLS it would keep the signatures of parts, too
 	t.Cleanup(s.Close)
 	c, err := minio.New(s.Listener.Addr().String(), &minio.Options{
 		Creds: credentials.NewStaticV4("key", "secret", ""), Secure: true, Transport: s.Client().Transport, Region: "eu-central-1", MaxRetries: 2,
@@ -64,6 +70,26 @@ func TestPrefixesOfS3KeepTheContract(t *testing.T) {
 	c := store(t)
 	require.NoError(t, c.MakeBucket(t.Context(), "shared", minio.MakeBucketOptions{}))
 	storagetest.Run(t, suite(&storage.S3{Client: c, Shared: "shared"}))
+}
+
+// Another account has the name, and lets everybody write.
+func TestABucketOfAnotherAccountIsNotTaken(t *testing.T) {
+	t.Parallel()
+	all := gofakes3.New(s3mem.New()).Server()
+	s := &storage.S3{Client: served(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" { // the buckets of this account
+			_, _ = io.WriteString(w, "<ListAllMyBucketsResult><Buckets></Buckets></ListAllMyBucketsResult>")
+			return
+		}
+		all.ServeHTTP(w, r)
+	}))}
+	require.NoError(t, s.Client.MakeBucket(t.Context(), "tenant-acme", minio.MakeBucketOptions{}))
+	_, err := s.Ensure(t.Context(), storage.Spec{Name: "tenant-acme", Owner: "o"})
+	require.True(t, providers.IsInvalid(err), "%v", err)
+	require.ErrorContains(t, err, "another account's")
+	for o := range s.Client.ListObjectsIter(t.Context(), "tenant-acme", minio.ListObjectsOptions{Recursive: true}) {
+		t.Error("it has", o.Key, o.Err)
+	}
 }
 
 // Two installations on one account, with a tenant of the same name.
