@@ -104,13 +104,14 @@ func Hide(home, message string) string {
 
 // Redact is a text without words and without passwords of URLs.
 func Redact(text string, words []string) string {
+	words = slices.SortedFunc(slices.Values(words), func(x, y string) int { return cmp.Compare(len(y), len(x)) }) // one may be a part of another
 	for _, s := range words {
 		text = strings.ReplaceAll(text, s, hidden)
 	}
 	return password.ReplaceAllString(text, "${1}"+hidden+"@")
 }
 
-// secrets are what the files of a release have, and the passwords within, the longest first.
+// secrets are what the files of a release have, and the passwords within.
 func secrets(home string) (list []string, err error) {
 	dir := filepath.Join(home, secretDir)
 	files, err := os.ReadDir(dir)
@@ -127,14 +128,24 @@ func secrets(home string) (list []string, err error) {
 		}
 		list = append(list, Words(string(raw))...)
 	}
-	slices.SortFunc(list, func(x, y string) int { return cmp.Compare(len(y), len(x)) })
 	return list, err
 }
 
-// Words are what is not to be read of a secret: itself, and the password that a URL has.
+// shortest is the length of a line or value of a file from which on it is hidden: what is shorter, as the name of a region, is in many a message and tells nothing.
+const shortest = 8
+
+// Words are what is not to be read of a secret: itself, the password that a URL has, and of a file, such as the credentials of S3, each line and each value behind a =.
 func Words(secret string) (list []string) {
 	secret = strings.TrimSpace(secret)
 	list = append(list, secret)
+	for line := range strings.Lines(secret) {
+		_, value, _ := strings.Cut(line, "=")
+		for _, word := range []string{strings.TrimSpace(line), strings.Trim(strings.TrimSpace(value), `"'`)} {
+			if len(word) >= shortest {
+				list = append(list, word)
+			}
+		}
+	}
 	if u, err := url.Parse(secret); err == nil {
 		if word, ok := u.User.Password(); ok {
 			list = append(list, word, url.QueryEscape(word), url.PathEscape(word))
