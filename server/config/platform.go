@@ -115,6 +115,7 @@ func (p Platform) validateLimits(check func(ok bool, format string, args ...any)
 		check(l.Memory == "" || err == nil && n >= 16<<20, "limits.%s.memory: %q is not a size such as 512MiB, of 16MiB at least", name, l.Memory)
 		check(l.Files == 0 || l.Files >= 16, "limits.%s.files: %d is less than 16", name, l.Files)
 		check(l.Processes >= 0, "limits.%s.processes: %d is negative", name, l.Processes)
+		check(l.Processes <= 0 || p.Instances.Kind != KindProcess || p.Users != "", "limits.%s.processes: without platform.users it would count what this server's user runs: set users, or leave it out", name)
 	}
 	if p.Users == "" {
 		return

@@ -55,6 +55,14 @@ cluster: {name: c}
 		_, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "kind.yaml", around+`platform: {domain: apps.example.net, instances: {kind: `+kind+`}, versions: {"1": {}}}`)), nil)
 		require.ErrorContains(t, err, want, kind)
 	}
+	for more, want := range map[string]string{"": "limits.small.processes: without platform.users", "users: 2000-2010, ": "", "instances: {kind: systemd}, ": ""} {
+		_, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "processes.yaml", around+`platform: {domain: apps.example.net, `+more+`limits: {small: {processes: 9}}, versions: {"1": {command: [x]}}}`)), nil)
+		if want == "" {
+			require.NoError(t, err, more)
+		} else {
+			require.ErrorContains(t, err, want)
+		}
+	}
 	_, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "image.yaml", around+`platform: {domain: apps.example.net, versions: {"1": {command: [x], image: y}}}`)), nil)
 	require.ErrorContains(t, err, "the kind process runs no images")
 	_, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "half.yaml", `platform: {channels: {stable: "1"}}`)), nil)
