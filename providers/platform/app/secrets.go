@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/url"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/bcc94042/instar/providers"
 )
@@ -75,12 +77,21 @@ func keep(in *os.Root, name, value string, user int) error {
 	}
 	_, err = f.WriteString(value)
 	if err == nil && user != 0 {
-		err = errors.Join(f.Chown(user, user), in.Lchown(secretDir, user, user))
+		err = errors.Join(f.Chown(user, user), give(in, user))
 	}
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return errors.Join(err, in.Remove(part))
 	}
 	return in.Rename(part, filepath.Join(secretDir, name))
+}
+
+// give gives a user the directory of the secrets by a descriptor, which is of a directory within: what a release puts in its place meanwhile is not given.
+func give(in *os.Root, user int) error {
+	dir, err := in.OpenFile(secretDir, os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Chown(user, user), dir.Close())
 }
 
 // hidden stands for what nobody is to read.
@@ -111,24 +122,65 @@ func Redact(text string, words []string) string {
 	return password.ReplaceAllString(text, "${1}"+hidden+"@")
 }
 
+// What is read of the secrets in the directory of a release at most, which can put anything there.
+const mostFiles, mostBytes = 64, 256 << 10
+
 // secrets are what the files of a release have, and the passwords within.
 func secrets(home string) (list []string, err error) {
-	dir := filepath.Join(home, secretDir)
-	files, err := os.ReadDir(dir)
+	in, err := os.OpenRoot(home)
 	if os.IsNotExist(err) {
 		return nil, nil
 	}
-	for _, f := range files {
-		raw, err := os.ReadFile(filepath.Join(dir, f.Name()))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = in.Close() }() // nothing is written by it
+	dir, err := in.OpenFile(secretDir, os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	names, err := dir.Readdirnames(mostFiles + 1)
+	if err = errors.Join(err, dir.Close()); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if len(names) > mostFiles {
+		return nil, fmt.Errorf("%s has more than %d files", secretDir, mostFiles)
+	}
+	left := mostBytes
+	for _, name := range names {
+		raw, err := regular(in, filepath.Join(secretDir, name), left)
 		if os.IsNotExist(err) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
+		left -= len(raw)
 		list = append(list, Words(string(raw))...)
 	}
-	return list, err
+	return list, nil
+}
+
+// regular reads a file of at most so many bytes. It does not wait, as for who writes into a pipe, and no link leads it out.
+func regular(in *os.Root, name string, most int) (raw []byte, err error) {
+	f, err := in.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	switch info, err := f.Stat(); {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is no regular file", name)
+	}
+	if raw, err = io.ReadAll(io.LimitReader(f, int64(most)+1)); len(raw) > most {
+		return nil, fmt.Errorf("the files in %s have more than %d bytes", secretDir, mostBytes)
+	}
+	return raw, err
 }
 
 // shortest is the length of a line or value of a file from which on it is hidden: what is shorter, as the name of a region, is in many a message and tells nothing.
