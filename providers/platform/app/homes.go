@@ -29,15 +29,18 @@ func (h *Homes) User(t Tenant) (int, error) {
 	return h.user(dir)
 }
 
-// user is the user of a directory, or the first one that no directory has, which is noted beside it. The lock is held.
+// user is the user of a directory, or one that no directory has had, which is noted beside it: what is left of an earlier tenant, such as a process, is that one's user's. The lock is held.
 func (h *Homes) user(dir string) (int, error) {
 	notes, err := filepath.Glob(filepath.Join(h.Dir, "*"+userMark))
 	if err != nil {
 		return 0, providers.Errorf(providers.Internal, "cannot see which users there are: %v", err)
 	}
-	used := map[int]bool{}
-	for _, note := range notes {
-		raw, err := os.ReadFile(note) // #nosec G304 -- below the directory of tenants
+	last := h.First - 1
+	for _, note := range append(notes, filepath.Join(h.Dir, lastUser)) {
+		raw, err := os.ReadFile(note)                                          // #nosec G304 -- below the directory of tenants
+		if errors.Is(err, os.ErrNotExist) && filepath.Base(note) == lastUser { // nobody has had one, or an earlier server did not write it
+			continue
+		}
 		if err != nil {
 			return 0, providers.Errorf(providers.Internal, "cannot see which users there are: %v", err)
 		}
@@ -48,19 +51,22 @@ func (h *Homes) user(dir string) (int, error) {
 		if note == dir+userMark {
 			return id, nil
 		}
-		used[id] = true
+		last = max(last, id)
 	}
-	for id := h.First; id <= h.Last; id++ {
-		if used[id] {
-			continue
-		}
-		if err := ownfile.Replace(dir+userMark, []byte(strconv.Itoa(id))); err != nil {
+	id := last + 1
+	if id > h.Last {
+		return 0, providers.Errorf(providers.Unavailable, "all users from %d to %d were given to tenants: widen the range at its end", h.First, h.Last)
+	}
+	for _, note := range []string{filepath.Join(h.Dir, lastUser), dir + userMark} { // in this order: none is given twice
+		if err := ownfile.Replace(note, []byte(strconv.Itoa(id))); err != nil {
 			return 0, providers.Errorf(providers.Internal, "cannot note whose the user %d is: %v", id, err)
 		}
-		return id, nil
 	}
-	return 0, providers.Errorf(providers.Unavailable, "all users from %d to %d are in use: close a tenant, or widen the range", h.First, h.Last)
+	return id, nil
 }
+
+// lastUser is the file with the user that was given last.
+const lastUser = ".last-user"
 
 // userMark is what the file with the user of a directory ends with.
 const userMark = ".user"

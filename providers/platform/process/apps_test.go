@@ -90,7 +90,7 @@ func TestTenantsHaveUsersOfTheirOwn(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(program, raw, 0o755))
 	c := config(t, filepath.Join(dir, "apps"))
-	c.FirstUser, c.LastUser = 61001, 61002
+	c.FirstUser, c.LastUser = 61001, 61003
 	c.Versions["1.0"] = app.Program{Command: []string{program, "application", "1.0"}, Env: map[string]string{"GORACE": quick}}
 	a := opened(t, c)
 	other := apptest.Release(1, "1.0")
@@ -117,10 +117,14 @@ func TestTenantsHaveUsersOfTheirOwn(t *testing.T) {
 	}
 	require.Equal(t, []int{61001, 61002, 61001}, users)
 	third := app.Tenant{Namespace: "default", Name: "tenant-third", Owner: "third"}
-	require.ErrorContains(t, a.Ensure(t.Context(), third), "all users from 61001 to 61002 are in use")
 	require.NoError(t, a.Remove(t.Context(), other))
 	require.NoError(t, a.Forget(t.Context(), other.Of()))
 	require.NoError(t, a.Ensure(t.Context(), third))
+	info, err := os.Stat(filepath.Join(dir, "apps", "tenants", "default.tenant-third"))
+	require.NoError(t, err)
+	require.Equal(t, uint32(61003), info.Sys().(*syscall.Stat_t).Uid, "not that of the tenant who is gone")
+	require.NoError(t, a.Forget(t.Context(), third))
+	require.ErrorContains(t, a.Ensure(t.Context(), third), "all users from 61001 to 61003 were given to tenants")
 }
 
 // What a tenant has put in the way of its secrets leads nowhere else.
