@@ -127,6 +127,9 @@ const longestName = 200
 
 // fileName is one for a name of the tenant's, which may have anything in it. Two names have two.
 func fileName(name string) string {
+	if name == "" {
+		return "%" // which no name is escaped to
+	}
 	file := url.PathEscape(name)
 	if strings.HasPrefix(file, ".") {
 		file = "%2E" + file[1:]
