@@ -55,7 +55,7 @@ type Size struct {
 type Traffic struct {
 	Requests int64
 	Errors   int64 // answered with 500 or above, or not at all
-	Hung     int64 // of the requests, that are not answered for longer than a health check may take, or had a client who left then
+	Hung     int64 // of the requests, that were not answered for longer than a health check may take, whether they were later or not
 }
 
 // Provider performs effects. Its fields are set before its first use.

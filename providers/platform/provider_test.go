@@ -139,11 +139,23 @@ func TestAnUpgradeIsWithdrawn(t *testing.T) {
 		f = w.perform("own", "shift", 6, b).Failure
 		require.NotNil(t, f)
 		require.Equal(t, "UPGRADE_UNHEALTHY", f.Code)
-		require.Regexp(t, `left \d+ of \d+ requests without an answer, and its predecessor does not`, f.Message)
+		require.Regexp(t, `left \d+ of \d+ requests without an answer for too long, and its predecessor does not`, f.Message)
 	}
 	before = platform.Traffic{Requests: 100, Hung: 97} // as of an application that holds requests back
 	b.Upgrade.Hold = 0
 	require.Nil(t, w.perform("own", "shift", 6, b).Failure)
+
+	polled := map[string]platform.Traffic{app.Address: {Requests: 100_000}} // which had no such requests until a client asks for many
+	w.Traffic = func(host, address string) platform.Traffic {
+		if host == "shop.acme.test" {
+			return platform.Traffic{}
+		}
+		n := polled[address]
+		n.Requests, n.Hung = n.Requests+50, n.Hung+40
+		polled[address] = n
+		return n
+	}
+	require.Nil(t, w.perform("own", "shift", 6, b).Failure, "what asks for an answer that is held back asks both")
 
 	b.Release = b.App
 	f = w.perform("own", "withdraw", 6, b).Failure

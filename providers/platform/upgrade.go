@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -39,7 +40,7 @@ func (j *job) shift(ctx context.Context) (any, error) {
 		return nil, err
 	}
 	s, fails, end := machine.Shifted{Weight: weight}, 0, time.Now().Add(time.Duration(u.Hold)*time.Second)
-	before := j.counts(u.App)
+	before, beforeOld := j.counts(u.App), j.counts(j.body.App)
 	for {
 		switch status, err := j.get(ctx, "http://"+u.App.Address+cmp.Or(j.Health.Path, "/")); {
 		case ctx.Err() != nil:
@@ -51,15 +52,14 @@ func (j *job) shift(ctx context.Context) (any, error) {
 				return nil, refuse(codeUpgrade, "at %d %% the release %s does not answer its health check: status %d, %v", weight, u.App.Name, status, err)
 			}
 		}
-		n := j.counts(u.App)
-		n = Traffic{n.Requests - before.Requests, n.Errors - before.Errors, n.Hung - before.Hung}
+		n, old := j.counts(u.App).since(before), j.counts(j.body.App)
 		s.Requests, s.Errors = n.Requests, n.Errors
 		switch {
 		case n.Requests < fewRequests:
 		case n.Errors*100 > n.Requests*failPercent:
 			return nil, refuse(codeUpgrade, "at %d %% the release %s failed %d of %d requests", weight, u.App.Name, n.Errors, n.Requests)
-		case n.hangsMore(j.counts(j.body.App)):
-			return nil, refuse(codeUpgrade, "at %d %% the release %s left %d of %d requests without an answer, and its predecessor does not", weight, u.App.Name, n.Hung, n.Requests)
+		case n.hangsMore(old.since(beforeOld), old):
+			return nil, refuse(codeUpgrade, "at %d %% the release %s left %d of %d requests without an answer for too long, and its predecessor does not", weight, u.App.Name, n.Hung, n.Requests)
 		}
 		if fails == 0 && !time.Now().Before(end) {
 			return s, nil
@@ -70,13 +70,30 @@ func (j *job) shift(ctx context.Context) (any, error) {
 	}
 }
 
-// hangsMore reports whether more requests hang than of the release before, by so much that it is not chance. Where that has had too few to compare with, all have to: an application may
-// hold its requests back, as for long polls.
-func (n Traffic) hangsMore(before Traffic) bool {
-	if before.Requests < fewRequests {
-		return n.Hung >= n.Requests
+// since is what was counted after before was.
+func (n Traffic) since(before Traffic) Traffic {
+	return Traffic{n.Requests - before.Requests, n.Errors - before.Errors, n.Hung - before.Hung}
+}
+
+// hangsMore reports whether more requests were late than of the release before in the same time, by so much that it is not chance: an application may hold requests back, as for long polls,
+// and a client may ask for many of these at once, of which both get their share. Where the other has had too few in that time to compare with, all have to be late, and not so of what it
+// had ever.
+func (n Traffic) hangsMore(before, ever Traffic) bool {
+	switch {
+	case before.Requests >= fewRequests:
+		return n.lateMore(before)
+	case ever.Requests >= fewRequests:
+		return n.Hung >= n.Requests && n.lateMore(ever)
 	}
-	return n.Hung*100*before.Requests > n.Requests*(failPercent*before.Requests+100*before.Hung)
+	return n.Hung >= n.Requests
+}
+
+// lateMore compares shares of two counts of at least one request each. What they may differ by is failPercent and three standard deviations of the difference between two samples of the same.
+func (n Traffic) lateMore(of Traffic) bool {
+	a, b := float64(n.Requests), float64(of.Requests)
+	both := float64(n.Hung+of.Hung) / (a + b)
+	chance := 3 * math.Sqrt(max(0, both*(1-both)*(1/a+1/b)))
+	return float64(n.Hung)/a-float64(of.Hung)/b > failPercent/100.+chance
 }
 
 // counts is what a release was asked under the tenant's names.

@@ -20,13 +20,11 @@ func (u *unreachable) Unwrap() error { return u.error }
 type backend struct {
 	place
 	inFlight atomic.Int64
-	asked    atomic.Int64           // requests that have ended, and were its to answer
-	failures atomic.Int64           // of these
-	left     atomic.Int64           // requests whose client went away after Health.Within without an answer
 	sick     atomic.Pointer[string] // what the checks say; nil is healthy
 	refused  atomic.Pointer[refusal]
 
 	mu    sync.Mutex
+	count Count                  // of what does not wait any longer
 	waits map[*exchange]struct{} // has no answer yet
 	open  map[*exchange]func()   // closes what was upgraded
 	timer *time.Timer            // when it has been drained for long enough
@@ -45,14 +43,14 @@ func (b *backend) unreached(now time.Time) bool {
 }
 
 // failed takes note of a request that went wrong, and reports whether it may go to another backend.
-func (b *backend) failed(err error) bool {
+func (b *backend) failed(e *exchange, err error) bool {
 	var u *unreachable
 	if !errors.As(err, &u) {
 		return false
 	}
 	b.refused.Store(&refusal{time.Now().Add(leftOut), u.Error()})
-	b.asked.Add(1)
-	b.failures.Add(1)
+	b.answers(e, http.StatusBadGateway)
+	b.finished(http.StatusBadGateway)
 	return true
 }
 
@@ -71,40 +69,50 @@ func (b *backend) upgraded(e *exchange, closes func()) {
 func (b *backend) asks(e *exchange) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	e.given = time.Now()
 	b.waits[e] = struct{}{}
 }
 
-func (b *backend) answers(e *exchange) {
+// answers counts a request that waits, when its answer begins or when there will be none: a stream counts as soon as any other answer does. One whose client went away says something only
+// when it should have been answered by then.
+func (b *backend) answers(e *exchange, status int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if _, waits := b.waits[e]; !waits { // it was counted when its answer began
+		return
+	}
 	delete(b.waits, e)
+	late := e.late(time.Now())
+	if late {
+		b.count.Hung++
+	}
+	if late || status != gone {
+		b.count.Asked++
+	}
 }
 
-// hung is how many requests wait for an answer for longer than they should, with those whose client did not wait any longer.
-func (b *backend) hung(now time.Time) int64 {
+// finished counts how a request has ended.
+func (b *backend) finished(status int) {
+	if status < http.StatusInternalServerError {
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := b.left.Load()
+	b.count.Failures++
+}
+
+// traffic is the count, with those that are late already.
+func (b *backend) traffic(now time.Time) Count {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := b.count
 	for e := range b.waits {
 		if e.late(now) {
-			n++
+			n.Asked++
+			n.Hung++
 		}
 	}
 	return n
-}
-
-// answered counts a request that has ended. One whose client went away before it was answered says something only when it should have been by then.
-func (b *backend) answered(e *exchange, status int) {
-	if status == gone {
-		if e.late(time.Now()) {
-			b.left.Add(1)
-		}
-		return
-	}
-	b.asked.Add(1)
-	if status >= http.StatusInternalServerError {
-		b.failures.Add(1)
-	}
 }
 
 // release is for each request that was taken.

@@ -239,11 +239,11 @@ func (p *Proxy) Status() []Status {
 	return all
 }
 
-// Count is what became of requests since their backend came into the table.
+// Count is what became of requests since their backend came into the table. No number falls, so that the difference of two is of the time between them.
 type Count struct {
-	Asked    int64 // that were its to answer, with those that hang
+	Asked    int64 // that were its to answer: it has begun to, has failed to, or should have by now
 	Failures int64 // it has failed: with a status of 500 or above, without any answer, or without taking the connection
-	Hung     int64 // it has not begun to answer for longer than Health.Within: they are in flight, or their client has left. May fall, when an answer comes after all
+	Hung     int64 // of Asked, that it did not begin to answer within Health.Within, whether it did later, they still wait, or their client has left
 }
 
 // Traffic is what a backend was asked.
@@ -254,8 +254,7 @@ func (p *Proxy) Traffic(host, address string) Count {
 	if b == nil {
 		return Count{}
 	}
-	hung := b.hung(time.Now())
-	return Count{Asked: b.asked.Load() + hung, Failures: b.failures.Load(), Hung: hung}
+	return b.traffic(time.Now())
 }
 
 // end closes what is upgraded, now and from now on.

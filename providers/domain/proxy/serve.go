@@ -18,6 +18,7 @@ type exchange struct {
 	site    *site
 	cancel  context.CancelFunc // of a request that may be upgraded, else nil
 	backend *backend           // that has it, nil is none
+	given   time.Time          // when that got it
 	status  int
 	client  *client
 }
@@ -62,17 +63,18 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (e *exchange) end() {
 	if e.backend != nil {
-		e.backend.answers(e)
-		e.backend.answered(e, e.status)
+		e.backend.answers(e, e.status)
+		e.backend.finished(e.status)
 		e.backend.release(e)
 	}
 	e.site.counts.add(e.status)
 }
 
-// late reports whether a backend should have begun to answer by now: a request that is all there waits no longer than one of a health check. What a client is slow to send is its own.
+// late reports whether its backend should have begun to answer by now: a request that is all there waits no longer than one of a health check. What a client is slow to send is its own, and
+// what another backend took before it is not this one's.
 func (e *exchange) late(now time.Time) bool {
-	at := e.client.sent.Load()
-	return at != 0 && now.Sub(time.Unix(0, at)) > e.site.health.Within
+	at, within := e.client.sent.Load(), e.site.health.Within
+	return at != 0 && now.Sub(time.Unix(0, at)) > within && now.Sub(e.given) > within
 }
 
 // rewrite makes what a backend gets of what a client has sent.
@@ -123,18 +125,17 @@ func (e *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 		b.asks(e)
 		resp, errSent := e.proxy.transport.RoundTrip(out)
 		if errSent == nil {
-			b.answers(e)
 			e.status = resp.StatusCode
+			b.answers(e, e.status)
 			if resp.StatusCode == http.StatusSwitchingProtocols && e.cancel != nil {
 				b.upgraded(e, e.cancel)
 			}
 			return resp, nil
 		}
-		if !b.failed(errSent) {
+		if !b.failed(e, errSent) {
 			return nil, errSent
 		}
 		e.proxy.log.Debug("a backend took no connection", "host", b.host, "address", b.address, "error", errSent)
-		b.answers(e)
 		b.release(e)
 		e.backend, err, tried = nil, errors.Join(errNone, errSent), append(tried, b)
 	}
