@@ -180,7 +180,7 @@ func (d *Docker) Look(ctx context.Context, name string) (State, error) {
 	if err := json.Unmarshal(raw.Bytes(), &c); err != nil {
 		return State{}, providers.Errorf(providers.Internal, "docker tells of %s what cannot be read: %v", name, err)
 	}
-	s := State{Running: c.State.Running && !c.State.Restarting, Ends: c.RestartCount}
+	s := State{Running: c.State.Running && !c.State.Restarting, Stopped: !c.State.Running && !c.State.Restarting, Ends: c.RestartCount}
 	if !s.Running || s.Ends > 0 {
 		s.Message = strings.Join(slices.DeleteFunc([]string{fmt.Sprintf("exit code %d", c.State.ExitCode), c.State.Error, d.last(ctx, name)}, func(s string) bool { return s == "" }), ": ")
 	}

@@ -234,6 +234,21 @@ func TestWhatIsGoneIsMadeAgain(t *testing.T) {
 	require.NotEqual(t, before.PID, apptest.Ask(t, address).PID)
 }
 
+// A container may stay and not run: the server was killed before it started it, or somebody has stopped it.
+func TestWhatStandsStillIsStarted(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	w := world(t, hosted.NewDocker(e.socket), &e.Machine)
+	p, stop := w.Open(t)
+	address, err := p.Deploy(t.Context(), apptest.Release(1, "1.0"))
+	stop()
+	require.NoError(t, err)
+	require.True(t, e.Remove("instar-default.tenant-acme-r1")) // it is created still
+	_, stop = w.Open(t)
+	defer stop()
+	apptest.Ask(t, address)
+}
+
 func TestAnEngineThatIsGoneIsUnavailable(t *testing.T) {
 	t.Parallel()
 	d := hosted.NewDocker(filepath.Join(t.TempDir(), "none"))

@@ -31,7 +31,7 @@ type Engine interface {
 	Kind() string
 	// Check fails for a program that it cannot run.
 	Check(p app.Program) error
-	// Start has a unit run. One that is there stays as it is.
+	// Start has a unit run. One that is there stays as it is, and is started if it stands still.
 	Start(ctx context.Context, u *Unit) error
 	// Look tells of a unit, or fails with NotFound.
 	Look(ctx context.Context, name string) (State, error)
@@ -54,6 +54,7 @@ type Unit struct {
 // State is what a unit stands at.
 type State struct {
 	Running bool
+	Stopped bool   // it has ended or never begun, and does not start by itself
 	Ends    int    // how often it has ended by itself
 	Message string // how it ended last, and its last line
 }

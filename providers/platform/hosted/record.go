@@ -133,7 +133,7 @@ func (a *Apps) free(used map[int]bool) int {
 	return 0
 }
 
-// watch makes units again that are gone, until ctx ends.
+// watch makes units again that are gone, and starts those that stand still, until ctx ends.
 func (a *Apps) watch(ctx context.Context) {
 	defer close(a.ended)
 	for {
@@ -148,7 +148,7 @@ func (a *Apps) watch(ctx context.Context) {
 	}
 }
 
-// revive makes the unit of a release again that should be there.
+// revive makes the unit of a release again that should be there, or starts it where it stands still.
 func (a *Apps) revive(ctx context.Context, key string) error {
 	l := a.lock(key)
 	l.Lock()
@@ -157,9 +157,10 @@ func (a *Apps) revive(ctx context.Context, key string) error {
 	if err != nil || r.Gone || r.Failed {
 		return err
 	}
-	if _, err = a.config.Engine.Look(ctx, r.Unit.Name); !providers.IsNotFound(err) {
+	now, err := a.config.Engine.Look(ctx, r.Unit.Name)
+	if err == nil && !now.Stopped || err != nil && !providers.IsNotFound(err) {
 		return err
 	}
-	a.config.Log.Info("the unit of a release is gone, and made again", "release", key)
+	a.config.Log.Info("the unit of a release is gone or stands still, and is started", "release", key)
 	return a.config.Engine.Start(ctx, r.Unit.full())
 }

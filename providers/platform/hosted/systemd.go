@@ -65,11 +65,19 @@ var properties = []string{
 	"ProtectSystem=full",
 }
 
-// Start makes a transient service. One that is there stays.
+// Start makes a transient service. One that is there stays, and is started if it stands still.
 func (s *Systemd) Start(ctx context.Context, u *Unit) error {
 	now, err := s.show(ctx, u.Name)
-	if err != nil || now["LoadState"] == "loaded" {
+	switch {
+	case err != nil:
 		return err
+	case now["LoadState"] == "loaded" && stopped(now):
+		if _, err = s.run(ctx, "systemctl", "start", u.Name+".service"); err != nil && ctx.Err() == nil {
+			return providers.Errorf(providers.Unavailable, "cannot start %s: %v", u.Name, err)
+		}
+		return err
+	case now["LoadState"] == "loaded":
+		return nil
 	}
 	args := []string{"--quiet", "--collect", "--unit=" + u.Name, "--working-directory=" + u.Home}
 	for _, p := range properties {
@@ -91,6 +99,11 @@ func (s *Systemd) Start(ctx context.Context, u *Unit) error {
 		return providers.Errorf(providers.Unavailable, "cannot start %s: %v", u.Name, err)
 	}
 	return err
+}
+
+// stopped reports whether a service does not start by itself.
+func stopped(now map[string]string) bool {
+	return now["ActiveState"] == "inactive" || now["ActiveState"] == "failed"
 }
 
 // show are properties of a service. systemctl tells them of one that is not there as well.
@@ -120,7 +133,7 @@ func (s *Systemd) Look(ctx context.Context, name string) (State, error) {
 	if now["LoadState"] != "loaded" {
 		return State{}, providers.Errorf(providers.NotFound, "systemd has no service %s", name)
 	}
-	at := State{Running: now["ActiveState"] == "active"}
+	at := State{Running: now["ActiveState"] == "active", Stopped: stopped(now)}
 	if at.Ends, err = strconv.Atoi(cmp.Or(now["NRestarts"], "0")); err != nil {
 		return State{}, providers.Errorf(providers.Internal, "systemd tells of %s what cannot be read: %v", name, err)
 	}

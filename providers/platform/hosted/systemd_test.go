@@ -100,6 +100,20 @@ func TestWhatAUnitIsAskedFor(t *testing.T) {
 	require.NotContains(t, strings.Join(m.asked, " "), "secret@db")
 }
 
+func TestAServiceThatStandsStillIsStarted(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	s := &hosted.Systemd{Run: func(_ context.Context, name string, args ...string) ([]byte, error) {
+		asked = append(asked, name+" "+strings.Join(args, " "))
+		return []byte("LoadState=loaded\nActiveState=inactive\nNRestarts=0\nExecMainStatus=0\n"), nil
+	}}
+	at, err := s.Look(t.Context(), "it")
+	require.NoError(t, err)
+	require.True(t, at.Stopped)
+	require.NoError(t, s.Start(t.Context(), &hosted.Unit{Name: "it"}))
+	require.Contains(t, asked[len(asked)-1], "start it.service")
+}
+
 // The whole contract against the manager of this machine, where systemd is that.
 func TestARealManager(t *testing.T) {
 	t.Parallel()
