@@ -246,18 +246,15 @@ func setup(t *testing.T) *world {
 	t.Cleanup(func() { require.NoError(t, apps.Close(true)) })
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the certificate of httptest is for another name
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			if strings.HasSuffix(address, ".example.test:443") {
-				address = front.Listener.Addr().String()
-			}
-			return new(net.Dialer).DialContext(ctx, network, address)
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, front.Listener.Addr().String()) // as for every name
 		},
 	}
 	t.Cleanup(transport.CloseIdleConnections)
 	w.Provider = &platform.Provider{
 		Domain: "example.test", Channels: map[string]string{"stable": "1.0", "next": "1.1"}, Sizes: map[string]platform.Size{"small": {StorageBytes: 1 << 20}},
 		Table: w.rows, Issuer: w.issuer, Apps: apps, Storage: &storage.ObjectStores{JS: e.JS}, Databases: w.workers, Domains: w.bindings,
-		Client: &http.Client{Transport: transport}, Settle: 50 * time.Millisecond, Wait: time.Minute,
+		Client: &http.Client{Transport: transport}, Direct: &http.Client{}, Settle: 50 * time.Millisecond, Wait: time.Minute,
 	}
 	return w
 }

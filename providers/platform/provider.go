@@ -76,6 +76,8 @@ type Provider struct {
 
 	// Client reaches primary domains as users do, through the proxy.
 	Client *http.Client
+	// Direct reaches releases under their addresses, which may have the name of a host.
+	Direct *http.Client
 	// Secrets are those of a release, by variable: what it needs to enter its database.
 	Secrets func(enterprise string, has *database.Allocated) (map[string]string, error)
 	// Quota is what is used up with a session, by who has a name below the domain; nil has no limits. It is asked by the plan, and again while the slug is reserved, one session at a time.

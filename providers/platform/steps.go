@@ -284,7 +284,7 @@ func (j *job) probe(ctx context.Context) (any, error) {
 	var last error
 	for {
 		begun := time.Now()
-		status, err := j.get(ctx, url)
+		status, err := get(ctx, j.Client, url)
 		if err == nil && status < http.StatusBadRequest {
 			return machine.Proven{URL: url, Status: status, Millis: float64(time.Since(begun).Microseconds()) / 1000}, nil
 		}
@@ -300,7 +300,7 @@ func (j *job) probe(ctx context.Context) (any, error) {
 	}
 }
 
-func (j *job) get(ctx context.Context, url string) (status int, err error) {
+func get(ctx context.Context, client *http.Client, url string) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -308,7 +308,7 @@ func (j *job) get(ctx context.Context, url string) (status int, err error) {
 		return 0, err
 	}
 	req.Header.Set("User-Agent", "instar-probe")
-	resp, err := j.Client.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return 0, err
 	}

@@ -42,7 +42,7 @@ func (j *job) shift(ctx context.Context) (any, error) {
 	s, fails, end := machine.Shifted{Weight: weight}, 0, time.Now().Add(time.Duration(u.Hold)*time.Second)
 	before, beforeOld := j.counts(u.App), j.counts(j.body.App)
 	for {
-		switch status, err := j.get(ctx, "http://"+u.App.Address+cmp.Or(j.Health.Path, "/")); {
+		switch status, err := get(ctx, j.Direct, "http://"+u.App.Address+cmp.Or(j.Health.Path, "/")); {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case err == nil && status < 400:

@@ -59,8 +59,12 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	if err != nil {
 		return server.Work{}, err
 	}
-	client := through(proxy.Addr)
-	h.OnStop("the connections to the proxy", func(context.Context) error { client.CloseIdleConnections(); return nil })
+	names, direct := through(proxy.Addr), client(&http.Transport{}) // which has no proxy of the environment
+	h.OnStop("the connections to the proxy", func(context.Context) error {
+		names.CloseIdleConnections()
+		direct.CloseIdleConnections()
+		return nil
+	})
 	sizes := map[string]platform.Size{}
 	for name, n := range c.Quotas() {
 		of := c.Limits[name]
@@ -69,7 +73,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	p := &platform.Provider{
 		Domain: c.Domain, Channels: c.Channels, Sizes: sizes, Env: c.Env, Health: domains.Health{Path: c.Health}, Readiness: c.Readiness,
 		Table: proxy, Issuer: proxy.Issuer, Apps: apps, Storage: buckets, Databases: databases,
-		Domains: &bindings{commands: h.Deps.Commands, domains: h.Indexes.Get(domains.Machine.Name)}, Client: client,
+		Domains: &bindings{commands: h.Deps.Commands, domains: h.Indexes.Get(domains.Machine.Name)}, Client: names, Direct: direct,
 		Quota: quota(c.Quota, proxy.Owners), Approval: func(*machines.Task) bool { return c.Approval }, Traffic: func(host, address string) platform.Traffic {
 			n := proxy.Traffic(host, address)
 			return platform.Traffic{Requests: n.Asked, Errors: n.Failures, Hung: n.Hung}
@@ -93,26 +97,26 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	return server.Work{Performer: p, Looker: p}, nil
 }
 
-// through is a client that reaches every name by the proxy of this node, as long as that has a certificate which is of the name and good now, and addresses (those of
-// releases) directly. Who has issued the certificate is not asked: it is the authority of the configuration, which this host need not trust for anything else.
+// through is a client that reaches every host by the proxy of this node, as long as that has a certificate which is of the name and good now. Who has issued the certificate is not asked: it is
+// the authority of the configuration, which this host need not trust for anything else.
 func through(proxy string) *http.Client {
 	host, port, err := net.SplitHostPort(proxy)
 	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
 		proxy = net.JoinHostPort("127.0.0.1", port)
 	}
-	return &http.Client{
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it may lead anywhere
-		Transport: &http.Transport{
-			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-				if host, _, err := net.SplitHostPort(address); err == nil && net.ParseIP(host) == nil {
-					address = proxy
-				}
-				return new(net.Dialer).DialContext(ctx, network, address)
-			},
-			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, VerifyConnection: good},
-			ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: 10 * time.Second,
+	return client(&http.Transport{
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, proxy)
 		},
-	}
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, VerifyConnection: good},
+		ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second,
+	})
+}
+
+// client follows no redirect, which may lead anywhere.
+func client(t *http.Transport) *http.Client {
+	t.IdleConnTimeout = time.Minute
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 // good refuses a certificate of another name, or of another time.
