@@ -16,8 +16,8 @@ import (
 	"github.com/bcc94042/instar/server/config"
 )
 
-// openApps takes up what runs, by the kind that is configured.
-func openApps(h *server.Host, nc *nats.Conn) (app.Provider, error) {
+// openApps takes up what runs, by the kind that is configured, for the installation with this id.
+func openApps(h *server.Host, nc *nats.Conn, id string) (app.Provider, error) {
 	c := h.Config.Platform
 	versions := map[string]app.Program{}
 	for name, v := range c.Versions {
@@ -43,7 +43,7 @@ func openApps(h *server.Host, nc *nats.Conn) (app.Provider, error) {
 			engine = hosted.NewDocker(c.Instances.Socket)
 		}
 		apps, err = hosted.Open(hosted.Config{
-			Dir: dir, Engine: engine, Host: c.Host, First: first, Last: last, Versions: versions, Health: c.Health, Startup: c.Startup, Log: h.Log,
+			Dir: dir, Engine: engine, Installation: id, Host: c.Host, First: first, Last: last, Versions: versions, Health: c.Health, Startup: c.Startup, Log: h.Log,
 		})
 	default:
 		from, to := c.UserRange()

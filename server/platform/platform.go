@@ -47,11 +47,11 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 		return server.Work{}, err
 	}
 	c := h.Config.Platform
-	apps, err := openApps(h, nc)
+	id, err := installation(ctx, js, h.Deps.Names.Bucket(InstallationBucket), h.Replicas)
 	if err != nil {
 		return server.Work{}, err
 	}
-	id, err := installation(ctx, js, h.Deps.Names.Bucket(InstallationBucket), h.Replicas)
+	apps, err := openApps(h, nc, id)
 	if err != nil {
 		return server.Work{}, err
 	}

@@ -57,6 +57,9 @@ func (d *Docker) Check(p app.Program) error {
 	return nil
 }
 
+// labelInstallation is the label that says whose a container is.
+const labelInstallation = "instar.installation"
+
 // container is one that is to be created.
 type container struct {
 	Image        string
@@ -99,7 +102,7 @@ func containerOf(u *Unit) *container {
 	port := strconv.Itoa(u.Port) + "/tcp"
 	c := &container{
 		Image: u.Program.Image, Cmd: u.Program.Command, Env: pairs(env), User: fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()),
-		Labels: map[string]string{"instar.unit": u.Name}, ExposedPorts: map[string]struct{}{port: {}},
+		Labels: map[string]string{"instar.unit": u.Name, labelInstallation: u.Installation}, ExposedPorts: map[string]struct{}{port: {}},
 		HostConfig: hostConfig{
 			Binds: []string{u.Home + ":" + u.Home, u.Tenant + ":" + u.Tenant}, PortBindings: map[string][]portBinding{port: {{u.Host, strconv.Itoa(u.Port)}}},
 			SecurityOpt: []string{"no-new-privileges"}, CapDrop: []string{"ALL"}, Init: true,
@@ -132,7 +135,7 @@ func (d *Docker) Start(ctx context.Context, u *Unit) error {
 	}
 	var there *conflict
 	if errors.As(err, &there) { // by an attempt before this one
-		err = nil
+		_, err = d.inspect(ctx, u)
 	}
 	if err == nil {
 		err = d.call(ctx, "POST", "/containers/"+u.Name+"/start", nil, nil)
@@ -163,26 +166,41 @@ func (d *Docker) pull(ctx context.Context, image string) error {
 	}
 }
 
-// Look tells of a container.
-func (d *Docker) Look(ctx context.Context, name string) (State, error) {
-	var raw bytes.Buffer
-	if err := d.call(ctx, "GET", "/containers/"+name+"/json", nil, &raw); err != nil {
-		return State{}, err
+// inspected is what the engine tells of a container.
+type inspected struct {
+	RestartCount int
+	Config       struct{ Labels map[string]string }
+	State        struct {
+		Running, Restarting bool
+		ExitCode            int
+		Error               string
 	}
-	var c struct {
-		RestartCount int
-		State        struct {
-			Running, Restarting bool
-			ExitCode            int
-			Error               string
-		}
+}
+
+// inspect has the engine tell of a container, which is this installation's.
+func (d *Docker) inspect(ctx context.Context, u *Unit) (c inspected, err error) {
+	var raw bytes.Buffer
+	if err := d.call(ctx, "GET", "/containers/"+u.Name+"/json", nil, &raw); err != nil {
+		return c, err
 	}
 	if err := json.Unmarshal(raw.Bytes(), &c); err != nil {
-		return State{}, providers.Errorf(providers.Internal, "docker tells of %s what cannot be read: %v", name, err)
+		return c, providers.Errorf(providers.Internal, "docker tells of %s what cannot be read: %v", u.Name, err)
+	}
+	if c.Config.Labels[labelInstallation] != u.Installation {
+		return c, u.anothers("docker")
+	}
+	return c, nil
+}
+
+// Look tells of a container.
+func (d *Docker) Look(ctx context.Context, u *Unit) (State, error) {
+	c, err := d.inspect(ctx, u)
+	if err != nil {
+		return State{}, err
 	}
 	s := State{Running: c.State.Running && !c.State.Restarting, Stopped: !c.State.Running && !c.State.Restarting, Ends: c.RestartCount}
 	if !s.Running || s.Ends > 0 {
-		s.Message = strings.Join(slices.DeleteFunc([]string{fmt.Sprintf("exit code %d", c.State.ExitCode), c.State.Error, d.last(ctx, name)}, func(s string) bool { return s == "" }), ": ")
+		s.Message = strings.Join(slices.DeleteFunc([]string{fmt.Sprintf("exit code %d", c.State.ExitCode), c.State.Error, d.last(ctx, u.Name)}, func(s string) bool { return s == "" }), ": ")
 	}
 	return s, nil
 }
@@ -205,10 +223,13 @@ func (d *Docker) last(ctx context.Context, name string) string {
 const grace = "10"
 
 // Remove ends a container, and removes it with its volumes.
-func (d *Docker) Remove(ctx context.Context, name string) error {
-	err := d.call(ctx, "POST", "/containers/"+name+"/stop?t="+grace, nil, nil)
+func (d *Docker) Remove(ctx context.Context, u *Unit) error {
+	_, err := d.inspect(ctx, u)
 	if err == nil {
-		err = d.call(ctx, "DELETE", "/containers/"+name+"?force=1&v=1", nil, nil)
+		err = d.call(ctx, "POST", "/containers/"+u.Name+"/stop?t="+grace, nil, nil)
+	}
+	if err == nil {
+		err = d.call(ctx, "DELETE", "/containers/"+u.Name+"?force=1&v=1", nil, nil)
 	}
 	if providers.IsNotFound(err) {
 		return nil

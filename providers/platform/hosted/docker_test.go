@@ -149,14 +149,14 @@ func (e *engine) remove(w http.ResponseWriter, r *http.Request) {
 func (e *engine) inspect(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	e.mu.Lock()
-	there := e.created[name] != nil
+	created := e.created[name]
 	e.mu.Unlock()
-	if !there {
+	if created == nil {
 		refuse(w, http.StatusNotFound, "No such container: %s", name)
 		return
 	}
 	s, _ := e.Machine.Look(name)
-	say(w, http.StatusOK, map[string]any{"RestartCount": s.Ends, "State": map[string]any{"Running": s.Running, "Restarting": !s.Running && s.Ends > 0, "ExitCode": s.Code, "Error": ""}})
+	say(w, http.StatusOK, map[string]any{"Config": map[string]any{"Labels": created["Labels"]}, "RestartCount": s.Ends, "State": map[string]any{"Running": s.Running, "Restarting": !s.Running && s.Ends > 0, "ExitCode": s.Code, "Error": ""}})
 }
 
 func (e *engine) logs(w http.ResponseWriter, r *http.Request) {
@@ -185,7 +185,7 @@ func TestWhatAContainerIsAskedFor(t *testing.T) {
 	address, err := p.Deploy(t.Context(), r)
 	require.NoError(t, err)
 	has := apptest.Ask(t, address)
-	body := e.created["instar-default.tenant-acme-r1"]
+	body := e.created["instar-abcdefgh-default.tenant-acme-r1"]
 	host := body["HostConfig"].(map[string]any)
 	require.Equal(t, "registry.test/app:1.0", body["Image"])
 	require.Equal(t, fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()), body["User"])
@@ -224,7 +224,7 @@ func TestWhatIsGoneIsMadeAgain(t *testing.T) {
 	stop()
 	require.NoError(t, err)
 	before := apptest.Ask(t, address)
-	const name = "instar-default.tenant-acme-r1"
+	const name = "instar-abcdefgh-default.tenant-acme-r1"
 	require.True(t, e.Remove(name))
 	e.mu.Lock()
 	delete(e.created, name)
@@ -243,16 +243,38 @@ func TestWhatStandsStillIsStarted(t *testing.T) {
 	address, err := p.Deploy(t.Context(), apptest.Release(1, "1.0"))
 	stop()
 	require.NoError(t, err)
-	require.True(t, e.Remove("instar-default.tenant-acme-r1")) // it is created still
+	require.True(t, e.Remove("instar-abcdefgh-default.tenant-acme-r1")) // it is created still
 	_, stop = w.Open(t)
 	defer stop()
 	apptest.Ask(t, address)
 }
 
+// An engine may have a container of that name which another installation, or somebody, has made.
+func TestAnothersContainerIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	w := world(t, hosted.NewDocker(e.socket), &e.Machine)
+	const name = "instar-abcdefgh-default.tenant-acme-r1"
+	for _, labels := range []map[string]any{{"instar.installation": "abcdefgh24"}, {}} {
+		e.created[name] = map[string]any{"Labels": labels}
+		p, stop := w.Open(t)
+		_, err := p.Deploy(t.Context(), apptest.Release(1, "1.0"))
+		require.True(t, providers.IsInvalid(err), "%v", err)
+		require.ErrorContains(t, err, "not of this installation")
+		_, err = p.Look(t.Context(), "default", "tenant-acme-r1")
+		require.True(t, providers.IsInvalid(err), "%v", err)
+		err = p.Remove(t.Context(), apptest.Release(1, "1.0"))
+		require.True(t, providers.IsInvalid(err), "%v", err)
+		stop()
+		require.NotNil(t, e.created[name])
+		require.Empty(t, e.Names())
+	}
+}
+
 func TestAnEngineThatIsGoneIsUnavailable(t *testing.T) {
 	t.Parallel()
 	d := hosted.NewDocker(filepath.Join(t.TempDir(), "none"))
-	_, err := d.Look(t.Context(), "x")
+	_, err := d.Look(t.Context(), &hosted.Unit{Name: "x"})
 	require.True(t, providers.IsUnavailable(err), "%v", err)
 }
 
@@ -265,7 +287,7 @@ func TestARealEngine(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	d := hosted.NewDocker("")
-	_, err := d.Look(ctx, "instar-there-is-none")
+	_, err := d.Look(ctx, &hosted.Unit{Name: "instar-there-is-none"})
 	require.True(t, providers.IsNotFound(err), "%v", err)
-	require.NoError(t, d.Remove(ctx, "instar-there-is-none"))
+	require.NoError(t, d.Remove(ctx, &hosted.Unit{Name: "instar-there-is-none"}))
 }

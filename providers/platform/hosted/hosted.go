@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -25,7 +24,7 @@ import (
 	"github.com/bcc94042/instar/providers/process/environ"
 )
 
-// Engine runs units.
+// Engine runs units. What is there under the name of one, and is marked with another installation or none, is left alone, and told as Invalid.
 type Engine interface {
 	// Kind is its name in the configuration.
 	Kind() string
@@ -34,41 +33,22 @@ type Engine interface {
 	// Start has a unit run. One that is there stays as it is, and is started if it stands still.
 	Start(ctx context.Context, u *Unit) error
 	// Look tells of a unit, or fails with NotFound.
-	Look(ctx context.Context, name string) (State, error)
+	Look(ctx context.Context, u *Unit) (State, error)
 	// Remove ends a unit, and returns when nothing of it is left. That there is none is fine.
-	Remove(ctx context.Context, name string) error
+	Remove(ctx context.Context, u *Unit) error
 }
 
-// Unit is a release as an engine runs it.
-type Unit struct {
-	Name    string // unlike that of any other one of the engine
-	Program app.Program
-	Env     map[string]string
-	Host    string // IP address that it is reached at
-	Port    int
-	Home    string // absolute paths
-	Tenant  string
-	Limits  app.Limits `json:"limits,omitzero"`
-}
-
-// State is what a unit stands at.
-type State struct {
-	Running bool
-	Stopped bool   // it has ended or never begun, and does not start by itself
-	Ends    int    // how often it has ended by itself
-	Message string // how it ended last, and its last line
-}
-
-// Config is what [Open] needs. Dir, Engine and Versions have no default.
+// Config is what [Open] needs. Dir, Engine, Installation and Versions have no default.
 type Config struct {
-	Dir         string // of all tenants; created, readable by the owner only
-	Engine      Engine
-	Host        string // IP address of the releases; 127.0.0.1 when empty
-	First, Last int    // ports of the releases; the system chooses when they are zero
-	Versions    map[string]app.Program
-	Health      string        // path that a live release answers with a status below 400; / when empty
-	Startup     time.Duration // until it has to answer; 60 s when 0
-	Log         *slog.Logger
+	Dir          string // of all tenants; created, readable by the owner only
+	Engine       Engine
+	Installation string // id, of which the names and marks of units are: others may use the same engine; 8 letters and digits or more
+	Host         string // IP address of the releases; 127.0.0.1 when empty
+	First, Last  int    // ports of the releases; the system chooses when they are zero
+	Versions     map[string]app.Program
+	Health       string        // path that a live release answers with a status below 400; / when empty
+	Startup      time.Duration // until it has to answer; 60 s when 0
+	Log          *slog.Logger
 }
 
 // Apps are the releases of all tenants that an engine runs.
@@ -99,6 +79,9 @@ func Open(c Config) (*Apps, error) {
 			return nil, err
 		}
 	}
+	if len(c.Installation) < idLetters {
+		return nil, fmt.Errorf("applications of tenants need the id of the installation, not %q: %w", c.Installation, os.ErrInvalid)
+	}
 	if err := os.MkdirAll(filepath.Join(dir, "releases"), 0o700); err != nil {
 		return nil, fmt.Errorf("cannot keep what is known of releases: %w", err)
 	}
@@ -122,7 +105,7 @@ func (a *Apps) Close(stop bool) error {
 	var errs []error
 	for _, r := range a.records() {
 		if !r.Gone {
-			errs = append(errs, a.config.Engine.Remove(context.Background(), r.Unit.Name))
+			errs = append(errs, a.config.Engine.Remove(context.Background(), &r.Unit))
 		}
 	}
 	return errors.Join(errs...)
@@ -189,7 +172,8 @@ func (a *Apps) wanted(ctx context.Context, r *app.Release) (*record, error) {
 		return nil, err
 	}
 	key := req.Key()
-	u := Unit{Name: "instar-" + key, Program: program, Host: a.config.Host, Home: a.home(key), Tenant: dir, Limits: r.Limits}
+	u := a.unit(key)
+	u.Program, u.Host, u.Home, u.Tenant, u.Limits = program, a.config.Host, a.home(key), dir, r.Limits
 	if u.Env, err = app.Variables(r, u.Home, dir); err != nil {
 		return nil, err
 	}
@@ -255,18 +239,6 @@ func (a *Apps) start(ctx context.Context, r *app.Release, at *record) error {
 	return err
 }
 
-// full is the unit with what every one is told.
-func (u *Unit) full() *Unit {
-	all := *u
-	all.Env = maps.Clone(u.Program.Env)
-	if all.Env == nil {
-		all.Env = map[string]string{}
-	}
-	maps.Copy(all.Env, u.Env)
-	all.Env["PORT"], all.Env["HOME"] = strconv.Itoa(u.Port), u.Home
-	return &all
-}
-
 const (
 	poll    = 100 * time.Millisecond // between two looks at what is waited for
 	crashes = 3                      // before it was healthy, which make a release unhealthy
@@ -275,7 +247,7 @@ const (
 func (a *Apps) await(ctx context.Context, r *app.Release, at *record) (string, error) {
 	address, begun := at.address(), time.Now()
 	for {
-		now, err := a.config.Engine.Look(ctx, at.Unit.Name)
+		now, err := a.config.Engine.Look(ctx, &at.Unit)
 		switch {
 		case providers.IsNotFound(err):
 			return "", providers.Errorf(providers.Unavailable, "the release %s was removed while it started", r.Name)
@@ -303,7 +275,7 @@ func (a *Apps) unhealthy(ctx context.Context, r *app.Release, at *record, why st
 	var left error
 	err := a.note(at, func(has *record) {
 		has.Failed, has.Problem = true, why
-		left = a.config.Engine.Remove(ctx, has.Unit.Name)
+		left = a.config.Engine.Remove(ctx, &has.Unit)
 	})
 	if err = cmp.Or(err, left); err != nil {
 		return err
@@ -341,7 +313,7 @@ func (a *Apps) Look(ctx context.Context, namespace, name string) (app.Rollout, e
 	if at.Healthy {
 		to.Address = at.address()
 	}
-	now, err := a.config.Engine.Look(ctx, at.Unit.Name)
+	now, err := a.config.Engine.Look(ctx, &at.Unit)
 	switch {
 	case at.Failed:
 		to.Status = at.Problem
@@ -378,8 +350,11 @@ func (a *Apps) Remove(ctx context.Context, r app.Release) error {
 
 // remove ends what is there under a record, and notes that. The lock of the release is held.
 func (a *Apps) remove(ctx context.Context, at *record) error {
-	name := cmp.Or(at.Unit.Name, "instar-"+at.Key)
-	if err := a.config.Engine.Remove(ctx, name); err != nil {
+	u := at.Unit
+	if u.Name == "" {
+		u = a.unit(at.Key)
+	}
+	if err := a.config.Engine.Remove(ctx, &u); err != nil {
 		return err
 	}
 	if err := ownfile.RemoveAll(a.home(at.Key)); err != nil {

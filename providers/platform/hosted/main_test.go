@@ -22,6 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+const installation = "abcdefgh23"
+
 const quick = "GORACE=atexit_sleep_ms=0" // of programs that are built with the race detector
 
 // program is what a version is of: the engine of images, and systemd, run this binary.
@@ -34,7 +36,7 @@ func program(version string) app.Program {
 }
 
 func config(t *testing.T, e hosted.Engine) hosted.Config {
-	c := hosted.Config{Dir: t.TempDir(), Engine: e, Startup: 40 * time.Second, Versions: map[string]app.Program{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	c := hosted.Config{Dir: t.TempDir(), Engine: e, Installation: installation, Startup: 40 * time.Second, Versions: map[string]app.Program{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	for _, v := range apptest.Versions {
 		c.Versions[v] = program(v)
 	}

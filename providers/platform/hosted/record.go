@@ -157,7 +157,7 @@ func (a *Apps) revive(ctx context.Context, key string) error {
 	if err != nil || r.Gone || r.Failed {
 		return err
 	}
-	now, err := a.config.Engine.Look(ctx, r.Unit.Name)
+	now, err := a.config.Engine.Look(ctx, &r.Unit)
 	if err == nil && !now.Stopped || err != nil && !providers.IsNotFound(err) {
 		return err
 	}

@@ -67,7 +67,7 @@ var properties = []string{
 
 // Start makes a transient service. One that is there stays, and is started if it stands still.
 func (s *Systemd) Start(ctx context.Context, u *Unit) error {
-	now, err := s.show(ctx, u.Name)
+	now, err := s.show(ctx, u)
 	switch {
 	case err != nil:
 		return err
@@ -79,7 +79,7 @@ func (s *Systemd) Start(ctx context.Context, u *Unit) error {
 	case now["LoadState"] == "loaded":
 		return nil
 	}
-	args := []string{"--quiet", "--collect", "--unit=" + u.Name, "--working-directory=" + u.Home}
+	args := []string{"--quiet", "--collect", "--unit=" + u.Name, "--description=" + u.description(), "--working-directory=" + u.Home}
 	for _, p := range properties {
 		args = append(args, "--property="+p)
 	}
@@ -106,9 +106,15 @@ func stopped(now map[string]string) bool {
 	return now["ActiveState"] == "inactive" || now["ActiveState"] == "failed"
 }
 
-// show are properties of a service. systemctl tells them of one that is not there as well.
-func (s *Systemd) show(ctx context.Context, name string) (map[string]string, error) {
-	out, err := s.run(ctx, "systemctl", "show", "--property=LoadState,ActiveState,NRestarts,ExecMainStatus", name+".service")
+// description says whose a service is.
+func (u *Unit) description() string {
+	return "Release of a tenant of the installation " + u.Installation
+}
+
+// show are properties of a service that is this installation's. systemctl tells them of one that is not there as well.
+func (s *Systemd) show(ctx context.Context, u *Unit) (map[string]string, error) {
+	name := u.Name
+	out, err := s.run(ctx, "systemctl", "show", "--property=Description,LoadState,ActiveState,NRestarts,ExecMainStatus", name+".service")
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -121,12 +127,16 @@ func (s *Systemd) show(ctx context.Context, name string) (map[string]string, err
 			now[key] = value
 		}
 	}
+	if now["LoadState"] == "loaded" && u.Installation != "" && now["Description"] != u.description() {
+		return nil, u.anothers("systemd")
+	}
 	return now, nil
 }
 
 // Look tells of a service.
-func (s *Systemd) Look(ctx context.Context, name string) (State, error) {
-	now, err := s.show(ctx, name)
+func (s *Systemd) Look(ctx context.Context, u *Unit) (State, error) {
+	name := u.Name
+	now, err := s.show(ctx, u)
 	if err != nil {
 		return State{}, err
 	}
@@ -148,10 +158,14 @@ func (s *Systemd) Look(ctx context.Context, name string) (State, error) {
 }
 
 // Remove stops a service, of which nothing stays.
-func (s *Systemd) Remove(ctx context.Context, name string) error {
+func (s *Systemd) Remove(ctx context.Context, u *Unit) error {
+	name := u.Name
+	if _, err := s.show(ctx, u); err != nil {
+		return err
+	}
 	_, errStop := s.run(ctx, "systemctl", "stop", name+".service")
 	_, errReset := s.run(ctx, "systemctl", "reset-failed", name+".service")
-	now, err := s.show(ctx, name)
+	now, err := s.show(ctx, u)
 	switch {
 	case err != nil:
 		return err

@@ -7,10 +7,12 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/platform/app"
 	"github.com/bcc94042/instar/providers/platform/app/apptest"
 	"github.com/bcc94042/instar/providers/platform/hosted"
@@ -19,7 +21,9 @@ import (
 // manager does what the tools of systemd are told, as processes of this machine.
 type manager struct {
 	apptest.Machine
-	asked []string // of the last unit
+	asked     []string // of the last unit
+	mu        sync.Mutex
+	described map[string]string // by name
 }
 
 func (m *manager) run(ctx context.Context, name string, args ...string) ([]byte, error) {
@@ -43,7 +47,7 @@ func (m *manager) run(ctx context.Context, name string, args ...string) ([]byte,
 		if s.Running {
 			active = "active"
 		}
-		return fmt.Appendf(nil, "LoadState=loaded\nActiveState=%s\nNRestarts=%d\nExecMainStatus=%d\n", active, s.Ends, s.Code), nil
+		return fmt.Appendf(nil, "Description=%s\nLoadState=loaded\nActiveState=%s\nNRestarts=%d\nExecMainStatus=%d\n", m.description(unit, ""), active, s.Ends, s.Code), nil
 	case args[0] == "stop" && m.Remove(unit):
 		return nil, nil
 	}
@@ -55,13 +59,15 @@ func (m *manager) begin(args []string) error {
 	if end < 0 {
 		return errors.New("no command")
 	}
-	var name string
+	var name, description string
 	run := &apptest.Job{Command: args[end+1:]}
 	for _, a := range args[:end] {
 		key, value, _ := strings.Cut(a, "=")
 		switch key {
 		case "--unit":
 			name = value
+		case "--description":
+			description = value
 		case "--working-directory":
 			run.Dir = value
 		case "--setenv":
@@ -69,8 +75,39 @@ func (m *manager) begin(args []string) error {
 		}
 	}
 	m.asked = args[:end]
+	m.description(name, description)
 	run.Environ = environ(run.Environ)
 	return m.Start(name, run)
+}
+
+// description is that of a unit, set where it is not empty.
+func (m *manager) description(name, is string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.described == nil {
+		m.described = map[string]string{}
+	}
+	if is != "" {
+		m.described[name] = is
+	}
+	return m.described[name]
+}
+
+func TestAnothersServiceIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	s := &hosted.Systemd{Run: func(_ context.Context, name string, args ...string) ([]byte, error) {
+		asked = append(asked, strings.Join(append([]string{name}, args...), " "))
+		return []byte("Description=something else\nLoadState=loaded\nActiveState=active\nNRestarts=0\nExecMainStatus=0\n"), nil
+	}}
+	u := &hosted.Unit{Name: "it", Installation: installation}
+	_, err := s.Look(t.Context(), u)
+	for _, err := range []error{err, s.Start(t.Context(), u), s.Remove(t.Context(), u)} {
+		require.True(t, providers.IsInvalid(err), "%v", err)
+	}
+	for _, a := range asked {
+		require.Contains(t, a, " show ")
+	}
 }
 
 func TestSystemdKeepsTheContract(t *testing.T) {
@@ -94,7 +131,7 @@ func TestWhatAUnitIsAskedFor(t *testing.T) {
 	has := apptest.Ask(t, address)
 	require.Equal(t, has.Home, has.Work)
 	require.Equal(t, address, "127.0.0.1:"+has.Port)
-	for _, want := range []string{"--collect", "--unit=instar-default.tenant-acme-r1", "--property=NoNewPrivileges=yes", "--property=Restart=always", "--property=LimitCORE=0", "--property=LimitNOFILE=1024", "--property=MemoryMax=1073741824", "--property=TasksMax=99", "--setenv=HOST=127.0.0.1"} {
+	for _, want := range []string{"--collect", "--unit=instar-abcdefgh-default.tenant-acme-r1", "--property=NoNewPrivileges=yes", "--property=Restart=always", "--property=LimitCORE=0", "--property=LimitNOFILE=1024", "--property=MemoryMax=1073741824", "--property=TasksMax=99", "--setenv=HOST=127.0.0.1"} {
 		require.Contains(t, m.asked, want)
 	}
 	require.NotContains(t, strings.Join(m.asked, " "), "secret@db")
@@ -107,7 +144,7 @@ func TestAServiceThatStandsStillIsStarted(t *testing.T) {
 		asked = append(asked, name+" "+strings.Join(args, " "))
 		return []byte("LoadState=loaded\nActiveState=inactive\nNRestarts=0\nExecMainStatus=0\n"), nil
 	}}
-	at, err := s.Look(t.Context(), "it")
+	at, err := s.Look(t.Context(), &hosted.Unit{Name: "it"})
 	require.NoError(t, err)
 	require.True(t, at.Stopped)
 	require.NoError(t, s.Start(t.Context(), &hosted.Unit{Name: "it"}))
@@ -124,7 +161,7 @@ func TestARealManager(t *testing.T) {
 		t.Skip("this user has no manager")
 	}
 	s := &hosted.Systemd{}
-	_, err := s.Look(t.Context(), "instar-there-is-none")
+	_, err := s.Look(t.Context(), &hosted.Unit{Name: "instar-there-is-none"})
 	require.Error(t, err)
-	require.NoError(t, s.Remove(t.Context(), "instar-there-is-none"))
+	require.NoError(t, s.Remove(t.Context(), &hosted.Unit{Name: "instar-there-is-none"}))
 }
