@@ -26,7 +26,7 @@ const heardWithin = 2 * time.Second
 type HeardInstances struct {
 	Service   string          `json:"service"`
 	Namespace string          `json:"namespace"`
-	Instances []HeardInstance `json:"instances" doc:"Those that were heard since a node looks after them, by id, 10,000 at most"`
+	Instances []HeardInstance `json:"instances" doc:"Those that were heard since a node looks after them, in the order of their ids; any 10,000 of more"`
 }
 
 // HeardInstance says when an instance was heard.

@@ -46,3 +46,13 @@ func TestWhenInstancesWereHeardIsTold(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, heard)
 }
+
+// Whatever wakes the loop after a standstill, nothing is decided from the silence of that time.
+func TestAStandstillIsSeenBeforeAnythingIsDue(t *testing.T) {
+	t.Parallel()
+	s := newStill(setup(t))
+	s.timers.Start(s.at)
+	s.at += time.Minute
+	s.run()
+	require.Equal(t, s.at, s.floor)
+}

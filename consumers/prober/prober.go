@@ -243,7 +243,6 @@ func (l *loop) follow() {
 			l.wake()
 			l.sweep()
 		case <-timer.C:
-			l.wake()
 		}
 		timer.Reset(l.run())
 	}
@@ -251,6 +250,7 @@ func (l *loop) follow() {
 
 // run visits the instances that are due, and returns the time until the next one is.
 func (l *loop) run() time.Duration {
+	l.wake()
 	for range 1024 { // then others have a turn
 		now := l.now()
 		if len(l.due) == 0 {

@@ -15,7 +15,7 @@ const MostHeard = 10000
 // Heard are the instances of a service by their ids, with how long ago each was heard, in milliseconds. One that was not heard since its owner looks after it is not among them.
 type Heard map[string]int64
 
-// Add notes an instance, <namespace>.<service>.<id>. What is more than [MostHeard] is left out.
+// Add notes an instance, <namespace>.<service>.<id>. Of more than [MostHeard], those that come later are left out.
 func (h Heard) Add(key string, ago time.Duration) {
 	if len(h) < MostHeard {
 		h[key[strings.LastIndexByte(key, '.')+1:]] = ago.Milliseconds()

@@ -87,12 +87,13 @@ export function useChanges(f, { machine, key } = {}) {
 /** useReload calls reload after changes, at once and then at most every so many ms: for what has to be asked for anew, as counts. */
 export function useReload(reload, filter, ms = 500) {
   const timing = useRef({});
+  timing.current.reload = reload; // the newest: what is asked for may have changed while the timer ran
   useEffect(() => () => clearTimeout(timing.current.timer), []);
   useChanges(() => {
     const t = timing.current;
     if (t.timer) return;
     const wait = Math.max(0, (t.last || 0) + ms - Date.now());
-    t.timer = setTimeout(() => { t.timer = undefined; t.last = Date.now(); reload(); }, wait);
+    t.timer = setTimeout(() => { t.timer = undefined; t.last = Date.now(); t.reload(); }, wait);
   }, filter);
 }
 

@@ -77,9 +77,9 @@ function Ago({ at }) {
 /** Since is how long something has lasted, or how long ago it was, and counts on. */
 export function Since({ at }) {
   const t = useNow();
-  const from = new Date(at);
+  const from = new Date(at ?? NaN);
   const iso = Number.isNaN(from.getTime()) ? '' : from.toISOString();
-  return html`<time datetime=${iso} title=${iso} class="num">${duration(Math.max(0, t - from))}</time>`;
+  return html`<time datetime=${iso} title=${iso} class="num">${iso && duration(Math.max(0, t - from))}</time>`;
 }
 
 const compact = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });

@@ -26,9 +26,14 @@ export default function Discovered({ params }) {
     return { m, own, found: found.data, weights, more: !!list.data.nextCursor, all: list.data.items.map((i) => ({ ...i, data: i.entity?.data || {}, now: weights.get(i.id) })) };
   }, [service, ns]);
   useReload(it.reload, { machine: 'instance' }, 1000);
-  const heard = every(useResource((signal) => get(`/v1/services/${encodeURIComponent(service)}/heartbeats`, { namespace: ns }, signal).then(({ data }) => new Map(data.instances.map((i) => [i.instanceId, Date.now() - i.ageMillis]))), [service, ns]), 2000);
   const past = useResource((signal) => (at ? get(path, { namespace: ns, include: 'draining', at }, signal).then(({ data }) => data) : Promise.resolve(null)), [service, ns, at]);
   const d = it.data;
+  const beats = !at && !!d?.all.some((i) => sends(i));
+  const heard = every(useResource(async (signal) => {
+    if (!beats) return undefined;
+    const { data } = await get(`/v1/services/${encodeURIComponent(service)}/heartbeats`, { namespace: ns }, signal);
+    return new Map(data.instances.map((i) => [i.instanceId, Date.now() - i.ageMillis]));
+  }, [service, ns, beats]), 2000);
   const href = (changes) => '?' + new URLSearchParams(Object.entries({ namespace: ns === 'default' ? null : ns, ...changes }).filter(([, v]) => v));
   const tabs = [{ id: 'now', text: 'Now', href: href({}), badge: d?.all.filter((i) => i.state !== 'deregistered').length }, { id: 'past', text: 'In the past', href: href({ at: at || new Date(Math.floor(Date.now() / 1000) * 1000 - 600000).toISOString() }) }];
   return html`<${Heading} title=${service} crumbs=${[{ href: '/ui/discovery', text: 'Discovery' }]} sub=${ns === 'default' ? '' : `In the namespace ${ns}.`}>
@@ -37,7 +42,7 @@ export default function Discovered({ params }) {
     ${d?.found.protected && html`<div class="failure"><${Icon} name="alert" /><div><b>Self-preservation</b><p>Too many instances were lost at once: none of them is removed, and those that are shown may be gone.</p></div></div>`}
     ${d?.found.staleSeconds > 0 && html`<p class="bad small">This node hears nothing of the others: this is its state of ${Math.round(d.found.staleSeconds)} s ago.</p>`}
     <${Tabs} tabs=${tabs} active=${at ? 'past' : 'now'} label="When" />
-    ${!d ? !it.error && html`<${Loading} />` : at ? html`<${Past} at=${at} past=${past} now=${d} setQuery=${setQuery} service=${service} ns=${ns} />` : html`<${Now} d=${d} heard=${heard.error ? undefined : heard.data} query=${query} setQuery=${setQuery} service=${service} ns=${ns} />`}`;
+    ${!d ? !it.error && html`<${Loading} />` : at ? html`<${Past} at=${at} past=${past} now=${d} setQuery=${setQuery} service=${service} ns=${ns} />` : html`<${Now} d=${d} heard=${heard} query=${query} setQuery=${setQuery} service=${service} ns=${ns} />`}`;
 }
 
 /** marks are what sets an instance apart, as texts with a tone. */
@@ -50,6 +55,16 @@ function marks({ data, state }) {
   if (data.pinned !== undefined) all.push({ tone: '', text: 'weight pinned' });
   if (data.protected) all.push({ tone: 'warn', text: 'protected', title: 'Nothing expires: its service is in self-preservation' });
   return all;
+}
+
+/** sends says whether an instance sends heartbeats. */
+const sends = (i) => i.data.check?.type === 'ttl' && i.state !== 'deregistered';
+
+/** Heard is how long ago an instance was heard, as the node knows that looks after it. */
+function Heard({ i, heard }) {
+  if (!sends(i)) return html`<span class="faint">–</span>`;
+  if (heard.error) return html`<span class="faint" title=${heard.error.message}>unknown</span>`;
+  return heard.data?.has(i.id) ? html`<${Since} at=${heard.data.get(i.id)} />` : html`<span class="faint">${heard.data ? 'not yet' : ''}</span>`;
 }
 
 function Now({ d, heard, query, setQuery, service, ns }) {
@@ -66,7 +81,7 @@ function Now({ d, heard, query, setQuery, service, ns }) {
     { text: 'Version', cell: (i) => html`<span class="mono small">${i.data.version || '–'}</span>` },
     { text: 'Weight', cell: (i) => (i.now ? html`${count(i.now.weight)}${i.now.weight !== i.data.weight && html` <span class="faint">of ${count(i.data.weight ?? 0)}</span>`}` : html`<span class="faint">0</span>`), class: 'cell-end num' },
     { text: 'Marks', cell: (i) => html`<span class="labels">${marks(i).map((k) => html`<span key=${k.text} class=${'label' + (k.tone ? ' label-' + k.tone : '')} title=${k.title}>${k.text}</span>`)}</span>` },
-    { text: 'Heartbeat', cell: (i) => (heard?.has(i.id) ? html`<${Since} at=${heard.get(i.id)} />` : html`<span class="faint">–</span>`) },
+    { text: 'Heartbeat', cell: (i) => html`<${Heard} i=${i} heard=${heard} />` },
     { text: 'Last evidence', cell: (i) => html`<button type="button" class="button button-quiet small" onClick=${() => open(Evidence, { i, m: d.m })}>${i.data.evidence ? html`<span>${i.data.evidence.kind || i.data.check?.type}${i.data.evidence.status ? ' ' + i.data.evidence.status : ''}</span> <${Time} at=${i.data.evidence.at} />` : html`<span>${i.data.check?.type === 'none' ? 'no check' : 'none yet'}</span>`}</button>` },
   ];
   return html`<div class="chips" role="group" aria-label="Zones"><button type="button" class="chip" aria-pressed=${!query.has('zone')} onClick=${() => setQuery({ zone: null })}>All zones<span class="num faint">${count(live.length)}</span></button>

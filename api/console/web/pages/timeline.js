@@ -1,6 +1,6 @@
 // How an entity came to be what it is. useTimeline(path, namespace) reads its events and goes on behind the last one: {items, error, loading, more}. Timeline shows them, the newest first: what was asked for and
 // by whom, what it led to, what was done and tried; bars for how long each lasted, gaps without anything as one line.
-import { html, classes, useCallback, useEffect, useMemo, useRef, useState } from '../app/base.js';
+import { html, classes, memo, useCallback, useEffect, useMemo, useRef, useState } from '../app/base.js';
 import { get } from '../app/api.js';
 import { Icon } from '../app/icons.js';
 import { Copy, Failure, Json, Loading, State } from '../app/parts.js';
@@ -57,28 +57,20 @@ function steps(items) {
 export function Timeline({ m, line, seq }) {
   const [shown, setShown] = useState(100);
   const all = useMemo(() => steps(line.items || []).reverse(), [line.items]);
-  const drawn = useRef(new Map());
   if (!line.items) return html`<${Failure} error=${line.error} small />${!line.error && html`<${Loading} />`}`;
   if (!all.length) return html`<p class="faint pad">No events are kept.</p>`;
   const longest = 2 ** Math.ceil(Math.log2(all.reduce((most, s) => Math.max(most, s.lasts || 0), 1))); // rounded, so that bars seldom change
-  // A step that has not changed is the same element again, which Preact leaves alone: an entity that changes all the time has a hundred of them.
-  const before = drawn.current;
-  drawn.current = new Map();
-  const draw = (s, open) => {
-    const is = [m.name, s.events.length, s.lasts, longest, open].join(' ');
-    const was = before.get(s.seq);
-    const now = was?.is === is ? was : { is, element: html`<${Step} key=${s.seq} m=${m} s=${s} longest=${longest} open=${open} />` };
-    drawn.current.set(s.seq, now);
-    return now.element;
-  };
   const until = seq ? Math.max(shown, all.findIndex((s) => s.events.some((e) => String(e.seq) === seq)) + 1) : shown;
   return html`<${Failure} error=${line.error} small />
-    <ol class="timeline">${all.slice(0, until).map((s, i) => html`${s.lasts > 600000 && i > 0 && html`<li class="gap" key=${'gap' + s.seq}><span>${duration(s.lasts)} in which nothing happened</span></li>`}
-      ${draw(s, seq && s.events.some((e) => String(e.seq) === seq))}`)}</ol>
+    <ol class="timeline">${all.slice(0, until).flatMap((s, i) => [ // one list of elements with keys, so that what is open stays when something comes in front of it
+    ...(s.lasts > 600000 && i > 0 ? [html`<li class="gap" key=${'gap' + s.seq}><span>${duration(s.lasts)} in which nothing happened</span></li>`] : []),
+    html`<${Step} key=${s.seq} m=${m} s=${s} longest=${longest} open=${!!seq && s.events.some((e) => String(e.seq) === seq)} />`])}</ol>
     ${until < all.length && html`<button type="button" class="button" onClick=${() => setShown(until + 200)}>Show older ones (${count(all.length - until)})</button>`}`;
 }
 
-function Step({ m, s, longest, open }) {
+const Step = memo(Shown, ({ m, s, longest, open }) => [m.name, s.seq, s.events.length, s.lasts, longest, open].join(' '));
+
+function Shown({ m, s, longest, open }) {
   const [raw, setRaw] = useState(!!open);
   const at = useRef();
   useEffect(() => { if (open) at.current.scrollIntoView({ block: 'center' }); }, []);
