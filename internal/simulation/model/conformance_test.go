@@ -77,6 +77,7 @@ func embeddedServer(t testing.TB) *server.Server {
 
 // pair runs operations on both sides.
 type pair struct {
+	unled     bool // nobody has led a group of it for too long: what differs counts for nothing
 	t         testing.TB
 	model     *side
 	real      *side
