@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/bcc94042/instar/providers/database/secret"
 	"github.com/bcc94042/instar/streams"
@@ -63,7 +64,7 @@ type DB struct {
 	routes map[string]Route
 	pools  map[string]*tenant
 
-	saying sync.Mutex // held while an epoch is acknowledged
+	saying map[string]*sync.Mutex // by tenant: held while an epoch of it is acknowledged
 
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
@@ -77,7 +78,7 @@ type tenant struct {
 
 // Open follows where tenants are, and returns when it knows. It fails when the server keeps no such bucket.
 func Open(ctx context.Context, o Options) (*DB, error) {
-	d := &DB{o: o, id: nuid.Next(), names: streams.Names{Prefix: o.Prefix}, routes: map[string]Route{}, pools: map[string]*tenant{}}
+	d := &DB{o: o, id: nuid.Next(), names: streams.Names{Prefix: o.Prefix}, routes: map[string]Route{}, pools: map[string]*tenant{}, saying: map[string]*sync.Mutex{}}
 	f := &follower{js: o.JetStream, name: streams.BucketStream(d.names.Bucket(RoutesBucket)), take: d.take}
 	if err := f.open(ctx, d.names.Moved("*")); err != nil {
 		return nil, fmt.Errorf("cannot read where tenants are: %w", err)
@@ -207,10 +208,21 @@ func (d *DB) take(name string, value []byte) {
 	d.tasks.Go(func() { d.acknowledge(name) })
 }
 
-// acknowledge says under which epoch connections are given out, one after the other, so that an earlier one is never said last. What is lost is said again by renew.
+// acknowledge says under which epoch connections of a tenant are given out, one after the other, so that an earlier one is never said last. What is lost is said again by renew.
+// No server takes, nor moves, a name that is no token of a subject.
 func (d *DB) acknowledge(name string) {
-	d.saying.Lock()
-	defer d.saying.Unlock()
+	if streams.CheckToken(name) != nil {
+		return
+	}
+	d.mu.Lock()
+	saying := d.saying[name]
+	if saying == nil {
+		saying = &sync.Mutex{}
+		d.saying[name] = saying
+	}
+	d.mu.Unlock()
+	saying.Lock()
+	defer saying.Unlock()
 	d.mu.Lock()
 	epoch := d.routes[name].Epoch
 	d.mu.Unlock()
@@ -232,8 +244,11 @@ func (d *DB) renew(ctx context.Context) {
 		d.mu.Lock()
 		names := slices.Collect(maps.Keys(d.pools))
 		d.mu.Unlock()
+		var all errgroup.Group
+		all.SetLimit(64)
 		for _, name := range names {
-			d.acknowledge(name)
+			all.Go(func() error { d.acknowledge(name); return nil })
 		}
+		_ = all.Wait()
 	}
 }

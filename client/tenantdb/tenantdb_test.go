@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ type world struct {
 	keys         *secret.Keys
 	shared       *pgxpool.Config
 	db           *tenantdb.DB
+	silent       atomic.Value // how tenants begin whose acknowledgements have no answer
 }
 
 func setup(t *testing.T) *world {
@@ -45,6 +47,9 @@ func setup(t *testing.T) *world {
 	w := &world{T: t, nc: env.NC, js: env.JS}
 	_, err := env.NC.Subscribe(env.Names.Seen("*", "*"), func(m *nats.Msg) { // the server's part
 		key, err := env.Names.ParseSeen(m.Subject)
+		if name, _ := w.silent.Load().(string); name != "" && strings.HasPrefix(key, name) {
+			return
+		}
 		if err == nil {
 			err = env.NC.PublishRequest(streams.BucketSubject(tenantdb.SeenBucket, key), m.Reply, m.Data)
 		}
@@ -117,6 +122,30 @@ const (
 	wait = 30 * time.Second
 	tick = 10 * time.Millisecond
 )
+
+// A name that is no tenant's leads to the shared database, and is not acknowledged; a tenant whose acknowledgement stays without an answer holds up no other.
+func TestATenantHoldsUpNoOther(t *testing.T) {
+	w := setup(t)
+	said := make(chan string, 100)
+	_, err := w.nc.Subscribe("instar.>", func(m *nats.Msg) { said <- m.Subject })
+	require.NoError(t, err)
+	require.NoError(t, w.nc.Flush())
+	strange := []string{"ac=me", "a.b", "", "*"}
+	for _, name := range strange {
+		require.Equal(t, w.shared.ConnConfig.Database, w.where(name))
+	}
+	w.silent.Store("mute")
+	for i := range 20 { // which would take 100 s one after the other
+		require.Equal(t, w.shared.ConnConfig.Database, w.where("mute"+strconv.Itoa(i)))
+	}
+	for subject := ""; !strings.HasPrefix(subject, "instar.seen.mute"); subject = <-said {
+		for _, name := range strange {
+			require.False(t, strings.HasPrefix(subject, "instar.seen."+name+"."), subject)
+		}
+	}
+	require.Equal(t, w.shared.ConnConfig.Database, w.where("other"))
+	require.Eventually(t, func() bool { return w.acknowledged("other") == "0" }, wait, tick)
+}
 
 func TestATenantIsFollowed(t *testing.T) {
 	w := setup(t)
