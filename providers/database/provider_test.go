@@ -2,6 +2,7 @@ package database_test
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,6 +35,9 @@ type session struct {
 	twice bool            // each task is performed again, as after a crash; else as often as its effect says
 	all   strings.Builder // everything that was emitted or stored
 }
+
+// fresh is a name of a tenant that no run before has left a database of on the server.
+func fresh(name string) string { return name + "-" + strings.ToLower(rand.Text()[:8]) }
 
 func setup(t *testing.T, tenant string) *session {
 	t.Helper()
@@ -112,12 +116,12 @@ func TestATenantIsMovedInEveryMode(t *testing.T) {
 	for _, mode := range []string{"offline", "online", "snapshot"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			tenant := "moved-" + mode
+			tenant := fresh("moved-" + mode)
 			s := setup(t, tenant)
 			s.twice, s.p.Parallel = true, 0
 			s.command("request", fmt.Sprintf(`{"enterpriseId":%q,"mode":%q}`, tenant, mode))
 			require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
-			name := "tenant_moved_" + mode
+			name := "tenant_" + strings.ReplaceAll(tenant, "-", "_")
 			target := s.p.Server.Address(name, "")
 			for _, table := range databasetest.Tables {
 				if table != "events" {
