@@ -25,6 +25,7 @@ import (
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/task"
+	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
 )
 
@@ -189,11 +190,32 @@ func (s *Service) find(q *rest.Request) (index.Item, error) {
 	}
 	switch len(found) {
 	case 0:
-		return index.Item{}, entities.NotFound(task.Machine)
+		return s.findStored(q, ns, id)
 	case 1:
 		return found[0], nil
 	}
 	return index.Item{}, problem.Invalid("query.repository", "is needed: several repositories have a task of this name; or name it <repository>.<task>")
+}
+
+// findStored asks the leader for a task that no index has: it may have been created just now.
+func (s *Service) findStored(q *rest.Request, ns, id string) (index.Item, error) {
+	bucket := s.store.Names.Bucket(task.Machine.Plural)
+	m, err := streams.Last(q.Context(), s.js.Conn(), streams.BucketStream(bucket), streams.BucketSubject(bucket, machines.Key(ns, "*", id)))
+	if err != nil {
+		return index.Item{}, err
+	}
+	if m == nil {
+		return index.Item{}, entities.NotFound(task.Machine)
+	}
+	_, key, _ := streams.BucketKey(m.Subject)
+	e, err := s.store.Load(q, task.Machine, key)
+	if err == nil && e.State == task.Deleted {
+		err = entities.NotFound(task.Machine)
+	}
+	if err != nil {
+		return index.Item{}, err
+	}
+	return index.Item{Key: key, State: e.State}, nil
 }
 
 // ask sends a command and reads its answer, in the turn of nobody: the caller has one.
