@@ -35,7 +35,9 @@ func (d *doors) resolves() {
 	require.ErrorContains(t, err, "cannot connect")
 	require.Equal(t, "0", <-seen)
 	tell("late")
-	require.Equal(t, "1", <-seen)
+	for epoch := "0"; epoch != "1"; epoch = <-seen { // what was seen before is said again and again
+		require.Equal(t, "0", epoch)
+	}
 	_, err = db.Acquire(t.Context(), "late")
 	require.ErrorIs(t, err, tenantdb.ErrClosed)
 }
