@@ -226,6 +226,8 @@ var plan = []room{
 	{path: "internal/simulation/outside", ours: []string{"internal/simulation/orders", "machines"}},
 	{path: "internal/simulation/seen", ours: []string{"internal/simulation/operator", "machines", "streams"}}, // which event tells of a restore
 	{path: "internal/simulation/pinned"},
+	{path: "internal/simulation/seeds", ours: []string{"internal/simulation/pinned", "internal/simulation/trace"}, outside: []string{testify}},
+	{path: "internal/simulation/wake"},
 	{path: "internal/simulation/trace"},
 	{path: "internal/simulation/operator", ours: []string{"consumers", "consumers/backup", "machines", "streams", "streams/publish"}, outside: []string{natsgo}}, // with what users have
 	{path: "internal/simulation/disk", ours: []string{"internal/simulation/model/...", "streams"}},                                                               // the order in which streams are synced is that of their names
@@ -235,7 +237,7 @@ var plan = []room{
 	// A model of the outbox's tables, and the relays of one beside both models. What an append does with a shard, and what the relay asks, is that of the outbox.
 	{path: "internal/simulation/tables", ours: []string{"internal/simulation/model/wire", "streams/outbox"}, outside: []string{pgx, uuid, testify}, tests: []string{"internal/postgres"}},
 	{path: "internal/simulation/relays", ours: []string{
-		"internal/simulation/model/...", "internal/simulation/pinned", "internal/simulation/tables", "internal/simulation/trace", "streams", "streams/outbox/...",
+		"internal/simulation/model/...", "internal/simulation/pinned", "internal/simulation/schedule", "internal/simulation/seeds", "internal/simulation/tables", "internal/simulation/trace", "internal/simulation/wake", "streams", "streams/outbox/...",
 	}, outside: []string{natsgo, pgx, uuid, testify}, tests: []string{"internal/postgres"}},
 	{path: "internal/simulation/model/...", ours: []string{"internal/simulation/model/..."}, outside: []string{nats, testify}, tests: []string{"streams/...", "kv/..."}},
 	{path: "internal/boottime", outside: []string{xsys}},

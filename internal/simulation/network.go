@@ -8,26 +8,6 @@ import (
 	"time"
 )
 
-// link is a client's end of a connection that tells the loop that something was sent.
-type link struct {
-	net.Conn
-	w *World
-}
-
-// Write sends, and tells.
-func (l link) Write(b []byte) (int, error) {
-	n, err := l.Conn.Write(b)
-	l.w.signal()
-	return n, err
-}
-
-// Close ends it, and tells.
-func (l link) Close() error {
-	err := l.Conn.Close()
-	l.w.signal()
-	return err
-}
-
 // choice is one thing that may happen next.
 type choice struct {
 	packet int // of those that are pending
@@ -140,5 +120,5 @@ func (w *World) connect(owner string, n *node) (net.Conn, error) {
 		x.held = n.held
 	}
 	w.wires = append(w.wires, x)
-	return link{c, w}, nil
+	return w.wake.Link(c), nil
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/bcc94042/instar/internal/simulation/pinned"
 	"github.com/bcc94042/instar/internal/simulation/schedule"
 	"github.com/bcc94042/instar/internal/simulation/trace"
+	"github.com/bcc94042/instar/internal/simulation/wake"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
@@ -47,14 +48,14 @@ type World struct {
 	clients    []*client
 	processes  []*node // all that were ever started
 	wires      []*wire
-	dials      sync.Mutex    // of several at once, where the runtime is not held still
-	wake       chan struct{} // something was sent
+	dials      sync.Mutex // of several at once, where the runtime is not held still
+	wake       wake.Wake  // something was sent
 
 	outside               outside.Outside
 	history               history
 	rereading             bool      // what was seen before is read again
 	calmAt                time.Time // nothing goes wrong any more
-	failures              []Failure
+	failures              []trace.Failure
 	upAt                  int            // steps until the nodes were up
 	happened              map[int]bool   // faults
 	wrong                 map[string]int // how often each kind
@@ -77,22 +78,6 @@ type World struct {
 	over                  bool   // whoever still does something gives up
 }
 
-// Failure is a broken invariant.
-type Failure struct{ Invariant, What string }
-
-// Report is how a run went.
-type Report struct {
-	Options  schedule.Options
-	Steps    int
-	Commands int // that were answered
-	Sum      uint64
-	Failures []Failure
-	Wrong    map[string]int // how often each kind of fault has struck
-	Lines    []string       // of the trace
-	Taken    []trace.Taken  // the steps, where they are kept
-	Took     time.Duration
-}
-
 // wire is one connection.
 type wire struct {
 	id    int
@@ -103,7 +88,7 @@ type wire struct {
 
 func newWorld(o schedule.Options, tr *trace.Trace) *World {
 	w := &World{
-		opts: o, keys: map[string][]string{}, r: schedule.Draws(o.Seed, 2), trace: tr, wake: make(chan struct{}, 1),
+		opts: o, keys: map[string][]string{}, r: schedule.Draws(o.Seed, 2), trace: tr, wake: wake.New(),
 		outside: outside.Outside{Machines: o.Machines, Lies: o.Lies, Note: tr.Note}, happened: map[int]bool{}, wrong: map[string]int{}, passed: map[int]int{}, wanted: map[string]cluster.NodeState{}, history: newHistory(),
 	}
 	tr.Began = time.Now()
@@ -147,7 +132,7 @@ func (w *World) machine(name string) *machines.Machine {
 }
 
 func (w *World) fail(invariant, format string, args ...any) {
-	f := Failure{invariant, fmt.Sprintf(format, args...)}
+	f := trace.Failure{Invariant: invariant, What: fmt.Sprintf(format, args...)}
 	w.failures = append(w.failures, f)
 	w.trace.Note("INVARIANT", "%s: %s", f.Invariant, f.What)
 }
@@ -179,14 +164,6 @@ func (d dialer) Dial(string, string) (net.Conn, error) {
 		return d.n.InProcessConn()
 	}
 	return d.w.connect(d.name, nil)
-}
-
-// signal says that something was sent.
-func (w *World) signal() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
 }
 
 func (w *World) writes() publish.AppenderOptions {
@@ -293,17 +270,7 @@ func (w *World) step() {
 // pass lets time pass, or less when something is sent meanwhile and that is what is waited for.
 func (w *World) pass(d time.Duration, wakes bool) {
 	w.trace.Step("time", "passes", "", nil)
-	if !wakes {
-		time.Sleep(d)
-	} else {
-		t := time.NewTimer(d)
-		select {
-		case <-t.C:
-		case <-w.wake:
-			t.Stop()
-		}
-	}
-	synctest.Wait()
+	w.wake.Pass(d, wakes)
 	w.server.Advance(w.serverNow())
 	w.disk.Tick()
 }

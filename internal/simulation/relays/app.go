@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/bcc94042/instar/internal/simulation/schedule"
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
@@ -30,7 +31,7 @@ type app struct {
 }
 
 func (w *World) startApp(i int) *app {
-	a := &app{w: w, name: fmt.Sprintf("app-%d", i), r: draws(w.o.Seed, uint64(10+i)), done: make(chan struct{}), undone: map[uuid.UUID]bool{}, promised: map[uuid.UUID]bool{}} // #nosec G115 -- a few
+	a := &app{w: w, name: fmt.Sprintf("app-%d", i), r: schedule.Draws(w.o.Seed, uint64(10+i)), done: make(chan struct{}), undone: map[uuid.UUID]bool{}, promised: map[uuid.UUID]bool{}} // #nosec G115 -- a few
 	go func() {
 		defer close(a.done)
 		for n := range w.o.Turns {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bcc94042/instar/internal/simulation/schedule"
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
@@ -32,25 +33,8 @@ type Options struct {
 	Faults     []Fault
 }
 
-// Fault is one thing that goes wrong.
-type Fault struct {
-	Step int    // not before so many steps
-	Kind string // one of the kinds
-	Who  int    // which relay, connection, or stream
-	For  time.Duration
-	Lose bool // what is on its way is lost, too
-
-	At  string // the statement, or subject, that it waits for from then on; empty for none
-	Nth int    // so many of them pass before
-}
-
-func (f Fault) String() string {
-	when := fmt.Sprint("at step ", f.Step)
-	if f.At != "" {
-		when = fmt.Sprintf("with %s %d after step %d", f.At, f.Nth+1, f.Step)
-	}
-	return fmt.Sprintf("%s(%d) %s for %s, lose %v", f.Kind, f.Who, when, f.For, f.Lose)
-}
+// Fault is one thing that goes wrong; At is a statement, or a subject, that it waits for.
+type Fault = schedule.Fault
 
 // kinds are what can go wrong, each as often as it is in the list.
 var kinds = strings.Fields("crash crash crash cut cut cut stall zombie zombie zombie linger drop elect restart full crash-db crash-db set-back step step-db stop")
@@ -60,7 +44,7 @@ var moments = strings.Fields("enter raise raise note saveCursor park wait publis
 
 // Draw is the schedule of a seed.
 func Draw(seed uint64) Options {
-	r := draws(seed, 1)
+	r := schedule.Draws(seed, 1)
 	o := Options{
 		Seed: seed, Mode: []outbox.Mode{outbox.Log, outbox.Log, outbox.Claim}[r.IntN(3)], Shards: 1 + r.IntN(3), Relays: 1 + r.IntN(3), Replicas: []int{1, 1, 3}[r.IntN(3)], Fsync: r.IntN(3) == 0,
 		Batch: []int{1, 3, 10, 0}[r.IntN(4)], Apps: 1 + r.IntN(3), Turns: 4 + r.IntN(10), Aggregates: 1 + r.IntN(5), Pace: []time.Duration{100 * time.Millisecond, time.Second, 4 * time.Second}[r.IntN(3)],
@@ -97,7 +81,7 @@ func (o Options) Aimed(what string) Options {
 		return o
 	}
 	kind, at, _ := strings.Cut(what, "@")
-	r := draws(o.Seed, 3)
+	r := schedule.Draws(o.Seed, 3)
 	o.Faults, o.Turns = nil, o.Turns+8
 	for range 1 + r.IntN(4) {
 		f := Fault{Step: r.IntN(o.Apps * o.Turns * 60), Kind: kind, Who: r.IntN(64), For: time.Duration(r.Int64N(int64(16 * time.Second))), Lose: r.IntN(2) == 0, At: at}
@@ -128,6 +112,3 @@ func (o Options) Smaller() (all []Options) {
 	}
 	return all
 }
-
-// draws is a source of randomness of a seed, one of many: what tells them apart.
-func draws(seed, what uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, what)) }

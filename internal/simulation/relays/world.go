@@ -17,8 +17,10 @@ import (
 
 	"github.com/bcc94042/instar/internal/simulation/model"
 	"github.com/bcc94042/instar/internal/simulation/pinned"
+	"github.com/bcc94042/instar/internal/simulation/schedule"
 	"github.com/bcc94042/instar/internal/simulation/tables"
 	"github.com/bcc94042/instar/internal/simulation/trace"
+	"github.com/bcc94042/instar/internal/simulation/wake"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -30,7 +32,7 @@ type World struct {
 
 	db     *tables.Server
 	server *model.Server
-	wake   chan struct{} // something was sent
+	wake   wake.Wake // something was sent
 	places []*place
 	all    []*process // relays that were ever started
 	apps   []*app
@@ -50,13 +52,10 @@ type World struct {
 	setBack            bool
 	looked             uint64 // of the stream
 	seen               map[uuid.UUID]uint64
-	failures           []Failure
+	failures           []trace.Failure
 	told               map[string]bool
 	over               bool
 }
-
-// Failure is a broken invariant.
-type Failure struct{ Invariant, What string }
 
 // wire is one connection.
 type wire struct {
@@ -74,7 +73,7 @@ const (
 )
 
 func newWorld(o Options, tr *trace.Trace) *World {
-	w := &World{o: o, r: draws(o.Seed, 2), trace: tr, wake: make(chan struct{}, 1), happened: map[int]bool{}, passed: map[int]int{}, wrong: map[string]int{}, seen: map[uuid.UUID]uint64{}, told: map[string]bool{}}
+	w := &World{o: o, r: schedule.Draws(o.Seed, 2), trace: tr, wake: wake.New(), happened: map[int]bool{}, passed: map[int]int{}, wrong: map[string]int{}, seen: map[uuid.UUID]uint64{}, told: map[string]bool{}}
 	tr.Began = time.Now()
 	w.db = tables.New(tables.Options{Now: w.dbNow, Mode: string(o.Mode), Shards: o.Shards})
 	w.server = model.New(model.Options{Now: w.now, Replicas: o.Replicas})
@@ -86,7 +85,7 @@ func (w *World) now() time.Time { return w.trace.Began.Add(time.Since(w.trace.Be
 func (w *World) dbNow() time.Time { return w.now().Add(time.Duration(w.clock.Offset)) }
 
 func (w *World) fail(invariant, format string, args ...any) {
-	f := Failure{invariant, fmt.Sprintf(format, args...)}
+	f := trace.Failure{Invariant: invariant, What: fmt.Sprintf(format, args...)}
 	w.failures = append(w.failures, f)
 	w.trace.Note("INVARIANT", "%s: %s", f.Invariant, f.What)
 }
@@ -209,17 +208,7 @@ func (w *World) step() {
 		d = min(d, max(at.Sub(w.now()), 0))
 	}
 	w.trace.Step("time", "passes", "", nil)
-	if len(all) > 0 {
-		time.Sleep(d)
-	} else {
-		t := time.NewTimer(d)
-		select {
-		case <-t.C:
-		case <-w.wake:
-			t.Stop()
-		}
-	}
-	synctest.Wait()
+	w.wake.Pass(d, len(all) == 0)
 	w.server.Advance(w.now())
 	if time.Since(w.flushed) > 200*time.Millisecond { // as the database does by itself
 		w.flushed = time.Now()
@@ -253,33 +242,6 @@ func (w *World) do(c choice) {
 
 var errDown = errors.New("nobody answers there")
 
-// link is a client's end of a connection that tells the loop that something was sent.
-type link struct {
-	net.Conn
-	w *World
-}
-
-// Write sends, and tells.
-func (l link) Write(b []byte) (int, error) {
-	n, err := l.Conn.Write(b)
-	l.w.signal()
-	return n, err
-}
-
-// Close ends it, and tells.
-func (l link) Close() error {
-	err := l.Conn.Close()
-	l.w.signal()
-	return err
-}
-
-func (w *World) signal() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
-
 // connect makes a connection to the database, or to the NATS server.
 func (w *World) connect(owner string, p *process, db bool) (net.Conn, error) {
 	w.dials.Lock()
@@ -298,7 +260,7 @@ func (w *World) connect(owner string, p *process, db bool) (net.Conn, error) {
 		x.held = p.held
 	}
 	w.wires = append(w.wires, x)
-	return link{c, w}, nil
+	return w.wake.Link(c), nil
 }
 
 // is says whether what somebody sends is that of a moment.

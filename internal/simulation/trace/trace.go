@@ -23,6 +23,9 @@ type Trace struct {
 	Taken []Taken
 }
 
+// Failure is a broken invariant.
+type Failure struct{ Invariant, What string }
+
 // Taken is one step, and the sum up to it.
 type Taken struct {
 	Who, Does, Subject string
