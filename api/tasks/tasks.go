@@ -197,25 +197,28 @@ func (s *Service) find(q *rest.Request) (index.Item, error) {
 	return index.Item{}, problem.Invalid("query.repository", "is needed: several repositories have a task of this name; or name it <repository>.<task>")
 }
 
-// findStored asks the leader for a task that no index has: it may have been created just now.
-func (s *Service) findStored(q *rest.Request, ns, id string) (index.Item, error) {
+// findStored asks the leader for a task that no index has, in the turn of the client: it may have been created just now.
+func (s *Service) findStored(q *rest.Request, ns, id string) (item index.Item, err error) {
 	bucket := s.store.Names.Bucket(task.Machine.Plural)
-	m, err := streams.Last(q.Context(), s.js.Conn(), streams.BucketStream(bucket), streams.BucketSubject(bucket, machines.Key(ns, "*", id)))
-	if err != nil {
-		return index.Item{}, err
-	}
-	if m == nil {
-		return index.Item{}, entities.NotFound(task.Machine)
-	}
-	_, key, _ := streams.BucketKey(m.Subject)
-	e, err := s.store.Load(q, task.Machine, key)
-	if err == nil && e.State == task.Deleted {
-		err = entities.NotFound(task.Machine)
-	}
-	if err != nil {
-		return index.Item{}, err
-	}
-	return index.Item{Key: key, State: e.State}, nil
+	err = q.InTurn(func() error {
+		m, err := streams.Last(q.Context(), s.js.Conn(), streams.BucketStream(bucket), streams.BucketSubject(bucket, machines.Key(ns, "*", id)))
+		if err != nil {
+			return err
+		}
+		if m == nil {
+			return entities.NotFound(task.Machine)
+		}
+		_, key, _ := streams.BucketKey(m.Subject)
+		e, _, err := s.store.Shown(q, task.Machine, key)
+		if err == nil && e.State == task.Deleted {
+			err = entities.NotFound(task.Machine)
+		}
+		if err == nil {
+			item = index.Item{Key: key, State: e.State}
+		}
+		return err
+	})
+	return item, err
 }
 
 // ask sends a command and reads its answer, in the turn of nobody: the caller has one.

@@ -83,17 +83,17 @@ func (f *follower) run(ctx context.Context) {
 func (f *follower) look(ctx context.Context, what ...jetstream.StreamInfoOpt) (map[string]uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	s, err := f.js.Stream(ctx, f.name)
+	if f.stream == nil {
+		s, err := f.js.Stream(ctx, f.name)
+		if err != nil {
+			return nil, err
+		}
+		f.stream = s
+	}
+	info, err := f.stream.Info(ctx, what...)
 	if err != nil {
 		return nil, err
 	}
-	info := s.CachedInfo()
-	if len(what) > 0 {
-		if info, err = s.Info(ctx, what...); err != nil {
-			return nil, err
-		}
-	}
-	f.stream = s
 	reconnects := f.js.Conn().Stats().Reconnects
 	if !info.Created.Equal(f.of) || reconnects != f.reconnects || info.State.LastSeq < f.after {
 		f.after, f.of, f.reconnects = 0, info.Created, reconnects

@@ -58,15 +58,7 @@ func (l *loop) answer() (end func(), err error) {
 	return func() { _ = sub.Unsubscribe() }, nil // it is so when the connection is closed, too
 }
 
-func (l *loop) why(m *nats.Msg) {
-	raw, err := json.Marshal(l.reason(string(m.Data)))
-	if err == nil {
-		err = m.Respond(raw)
-	}
-	if err != nil {
-		l.Log.Debug("cannot say why a task waits", "error", err)
-	}
-}
+func (l *loop) why(m *nats.Msg) { consumers.Respond(l.Log, m, l.reason(string(m.Data))) }
 
 func (l *loop) reason(key string) Reason {
 	item, ok := l.Tasks.Get(key)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/prober/heartbeat"
 	"github.com/bcc94042/instar/consumers/prober/watchers"
 	"github.com/bcc94042/instar/internal/panics"
@@ -104,12 +105,10 @@ func (l *loop) tellHeard(m *nats.Msg) {
 	heard, now := heartbeat.Heard{}, l.now()
 	if s := l.services[name]; s != nil {
 		for t := range s.members {
-			if t.heard != 0 {
-				heard.Add(t.key, now-t.heard)
-			}
+			heard.Add(t.key, t.heard, now)
 		}
 	}
-	heard.Answer(m, l.log)
+	l.background.Go(func() { consumers.Respond(l.log, m, heard) }) // beside the loop, which all instances wait for
 }
 
 // takeHeartbeat is what a heartbeat says. That of an instance which is well touches nothing but a few numbers.

@@ -142,7 +142,7 @@ var plan = []room{
 	// What is done beside the transitions of one lifecycle knows that lifecycle: checks of instances, what is found of them.
 	{path: "consumers/prober/localhealth"},
 	{path: "consumers/prober/watchers"},
-	{path: "consumers/prober/heartbeat", ours: []string{"internal/strictjson"}, outside: []string{natsgo}},
+	{path: "consumers/prober/heartbeat", ours: []string{"internal/strictjson"}},
 	{path: "consumers/prober/quorum", ours: []string{"machines/instance"}},
 	{path: "consumers/prober/pool", ours: []string{"internal/panics", "machines/instance"}},
 	{path: "consumers/prober", ours: []string{"internal/panics", "internal/strictjson", "consumers", "consumers/cluster", "consumers/prober/...", "machines", "machines/instance", "machines/preservation", "streams", "streams/publish", "kv", "kv/index"}, outside: []string{natsgo, otel}, tests: []string{"consumers/engine", "machines/...", "providers/probe"}},
