@@ -10,7 +10,6 @@ import (
 	"github.com/bcc94042/instar/internal/ownfile"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/platform/app"
-	"github.com/bcc94042/instar/providers/process/builtin"
 )
 
 // limitsName is the file with what bounds the processes of one release, beside its directory, where they do not write.
@@ -49,9 +48,11 @@ func (a *Apps) prepare(r *app.Release) error {
 	if err := app.KeepSecrets(r, a.home(r), user); err != nil {
 		return err
 	}
-	limits := builtin.Limits{Files: r.Limits.Files, Memory: r.Limits.Memory, Processes: r.Limits.Processes, User: user}
 	at := filepath.Dir(a.home(r))
-	raw, err := json.Marshal(bounds(limits, a.config.Limits))
+	raw, err := json.Marshal(struct { // read over the limits of all releases, which the command has: what this one has none of is left out
+		app.Limits
+		User int // also 0, which is this server's
+	}{r.Limits, user})
 	if err == nil {
 		err = ownfile.Replace(filepath.Join(at, limitsName), raw)
 	}
@@ -62,19 +63,4 @@ func (a *Apps) prepare(r *app.Release) error {
 		return providers.Errorf(providers.Internal, "cannot write what bounds %s: %v", r.Name, err)
 	}
 	return nil
-}
-
-// bounds are limits of one release, and what it has none of is as for all.
-func bounds(of, all builtin.Limits) builtin.Limits {
-	if of.Files > 0 {
-		all.Files = of.Files
-	}
-	if of.Memory > 0 {
-		all.Memory = of.Memory
-	}
-	if of.Processes > 0 {
-		all.Processes = of.Processes
-	}
-	all.User = of.User
-	return all
 }
