@@ -31,29 +31,26 @@ func (h *Homes) User(t Tenant) (int, error) {
 
 // user is the user of a directory, or one that no directory has had, which is noted beside it: what is left of an earlier tenant, such as a process, is that one's user's. The lock is held.
 func (h *Homes) user(dir string) (int, error) {
+	id, missing, err := noted(dir + userMark)
+	if !missing {
+		return id, err
+	}
 	notes, err := filepath.Glob(filepath.Join(h.Dir, "*"+userMark))
 	if err != nil {
 		return 0, providers.Errorf(providers.Internal, "cannot see which users there are: %v", err)
 	}
 	last := h.First - 1
 	for _, note := range append(notes, filepath.Join(h.Dir, lastUser)) {
-		raw, err := os.ReadFile(note)                                          // #nosec G304 -- below the directory of tenants
-		if errors.Is(err, os.ErrNotExist) && filepath.Base(note) == lastUser { // nobody has had one, or an earlier server did not write it
+		id, missing, err := noted(note)
+		if missing && filepath.Base(note) == lastUser { // nobody has had one, or an earlier server did not write it
 			continue
 		}
 		if err != nil {
-			return 0, providers.Errorf(providers.Internal, "cannot see which users there are: %v", err)
-		}
-		id, err := strconv.Atoi(string(raw))
-		if err != nil {
-			return 0, providers.Errorf(providers.Internal, "%s has no user: %v", note, err)
-		}
-		if note == dir+userMark {
-			return id, nil
+			return 0, err
 		}
 		last = max(last, id)
 	}
-	id := last + 1
+	id = last + 1
 	if id > h.Last {
 		return 0, providers.Errorf(providers.Unavailable, "all users from %d to %d were given to tenants: widen the range at its end", h.First, h.Last)
 	}
@@ -63,6 +60,18 @@ func (h *Homes) user(dir string) (int, error) {
 		}
 	}
 	return id, nil
+}
+
+// noted is the user that a file has. It also fails where the file is missing, and says that.
+func noted(note string) (id int, missing bool, err error) {
+	raw, err := os.ReadFile(note) // #nosec G304 -- below the directory of tenants
+	if err != nil {
+		return 0, errors.Is(err, os.ErrNotExist), providers.Errorf(providers.Internal, "cannot see which users there are: %v", err)
+	}
+	if id, err = strconv.Atoi(string(raw)); err != nil {
+		return 0, false, providers.Errorf(providers.Internal, "%s has no user: %v", note, err)
+	}
+	return id, false, nil
 }
 
 // lastUser is the file with the user that was given last.
