@@ -70,17 +70,18 @@ func (b *backend) asks(e *exchange) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e.given = time.Now()
-	b.waits[e] = struct{}{}
+	b.waits[e], e.waits = struct{}{}, true
 }
 
 // answers counts a request that waits, when its answer begins or when there will be none: a stream counts as soon as any other answer does. One whose client went away says something only
 // when it should have been answered by then.
 func (b *backend) answers(e *exchange, status int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if _, waits := b.waits[e]; !waits { // it was counted when its answer began
+	if !e.waits { // it was counted when its answer began
 		return
 	}
+	e.waits = false
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	delete(b.waits, e)
 	late := e.late(time.Now())
 	if late {

@@ -19,6 +19,7 @@ type exchange struct {
 	cancel  context.CancelFunc // of a request that may be upgraded, else nil
 	backend *backend           // that has it, nil is none
 	given   time.Time          // when that got it
+	waits   bool               // for that to begin its answer; of the goroutine that serves the request alone
 	status  int
 	client  *client
 }
