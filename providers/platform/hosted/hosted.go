@@ -313,10 +313,12 @@ func (a *Apps) Look(ctx context.Context, namespace, name string) (app.Rollout, e
 	if at.Healthy {
 		to.Address = at.address()
 	}
+	if at.Failed { // whatever the engine has
+		to.Status = at.Problem
+		return to, nil
+	}
 	now, err := a.config.Engine.Look(ctx, &at.Unit)
 	switch {
-	case at.Failed:
-		to.Status = at.Problem
 	case providers.IsNotFound(err):
 	case err != nil:
 		return app.Rollout{}, err

@@ -138,6 +138,9 @@ func (a *Apps) watch(ctx context.Context) {
 	defer close(a.ended)
 	for {
 		for _, r := range a.records() {
+			if r.Gone || r.Failed { // nothing of them is to run
+				continue
+			}
 			if err := a.revive(ctx, r.Key); err != nil && ctx.Err() == nil {
 				a.config.Log.Warn("it is not known whether a release runs, which is looked at again", "release", r.Key, "error", err)
 			}
