@@ -3,8 +3,6 @@ package external
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"net"
@@ -13,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/bcc94042/instar/internal/wait"
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/platform/app"
 	"github.com/bcc94042/instar/providers/process/environ"
@@ -148,12 +147,11 @@ func (a *Apps) request(ctx context.Context, r *app.Release) (*Request, error) {
 			q.Env[name] = value
 		}
 	}
-	raw, err := json.Marshal(q)
+	hash, err := machines.Hash(q)
 	if err != nil {
 		return nil, providers.Errorf(providers.Internal, "cannot describe %s: %v", r.Name, err)
 	}
-	sum := sha256.Sum256(raw)
-	q.Hash, q.Fence, q.Attempt = hex.EncodeToString(sum[:]), r.Fence, r.Attempt
+	q.Hash, q.Fence, q.Attempt = hash, r.Fence, r.Attempt
 	return q, nil
 }
 

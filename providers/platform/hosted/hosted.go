@@ -3,9 +3,6 @@ package hosted
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,6 +16,7 @@ import (
 
 	"github.com/bcc94042/instar/internal/ownfile"
 	"github.com/bcc94042/instar/internal/wait"
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/platform/app"
 	"github.com/bcc94042/instar/providers/process/environ"
@@ -177,12 +175,11 @@ func (a *Apps) wanted(ctx context.Context, r *app.Release) (*record, error) {
 	if u.Env, err = app.Variables(r, u.Home, dir); err != nil {
 		return nil, err
 	}
-	raw, err := json.Marshal(u)
+	hash, err := machines.Hash(u)
 	if err != nil {
 		return nil, providers.Errorf(providers.Internal, "cannot describe %s: %v", r.Name, err)
 	}
-	sum := sha256.Sum256(raw)
-	return &record{Key: key, Fence: r.Fence, Hash: hex.EncodeToString(sum[:]), Unit: u}, nil
+	return &record{Key: key, Fence: r.Fence, Hash: hash, Unit: u}, nil
 }
 
 // begin has the unit of a release run, in place of what is there with other values, or has had its time.
