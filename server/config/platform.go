@@ -99,12 +99,7 @@ func (l PlatformLimits) Bytes() int64 {
 }
 
 // UserRange are the first and the last user of tenants; zero where they get none.
-func (p Platform) UserRange() (first, last int) {
-	from, to, _ := strings.Cut(p.Users, "-")
-	first, _ = strconv.Atoi(from) // was checked
-	last, _ = strconv.Atoi(to)
-	return first, last
-}
+func (p Platform) UserRange() (first, last int) { return ends(p.Users) }
 
 func (p Platform) validateLimits(check func(ok bool, format string, args ...any)) {
 	for _, name := range slices.Sorted(maps.Keys(p.Limits)) {
@@ -155,8 +150,11 @@ const smallBucket = 256 << 20
 func (p Platform) On() bool { return p.Domain != "" }
 
 // Range are the first and the last port of releases.
-func (p Platform) Range() (first, last int) {
-	from, to, _ := strings.Cut(p.Ports, "-")
+func (p Platform) Range() (first, last int) { return ends(p.Ports) }
+
+// ends are the first and the last number of a range.
+func ends(text string) (first, last int) {
+	from, to, _ := strings.Cut(text, "-")
 	first, _ = strconv.Atoi(from) // was checked
 	last, _ = strconv.Atoi(to)
 	return first, last
