@@ -208,3 +208,33 @@ func TestOfAFullDiskNothingIsLeft(t *testing.T) {
 	require.NoError(t, f.Save(t.Context(), of))
 	require.FileExists(t, filepath.Join(dir, of.Name, "bucket", "small"))
 }
+
+// undigested is a store that keeps no digests.
+type undigested struct{ storage.Provider }
+
+func (u undigested) Read(ctx context.Context, b storage.Bucket, each func(storage.Object) error) error {
+	return u.Provider.Read(ctx, b, func(o storage.Object) error {
+		o.Digest = ""
+		return each(o)
+	})
+}
+
+// The manifest has a digest of each object, the store's or one of what was read.
+func TestObjectsHaveDigests(t *testing.T) {
+	t.Parallel()
+	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	bucket, err := e.JS.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "tenant-acme"})
+	require.NoError(t, err)
+	info, err := bucket.PutString(t.Context(), "it", "content")
+	require.NoError(t, err)
+	stores := &storage.ObjectStores{JS: e.JS}
+	for name, buckets := range map[string]storage.Provider{"theirs": stores, "ours": undigested{stores}} {
+		f := &export.Files{Dir: t.TempDir(), Buckets: buckets}
+		require.NoError(t, f.Save(t.Context(), export.Tenant{Name: name, Tenant: "acme", Bucket: storage.Bucket{Name: "tenant-acme"}}))
+		raw, err := os.ReadFile(filepath.Join(f.Dir, name, "manifest.json"))
+		require.NoError(t, err)
+		var m export.Manifest
+		require.NoError(t, json.Unmarshal(raw, &m))
+		require.Equal(t, []export.Object{{Name: "it", File: "bucket/it", Bytes: 7, Digest: info.Digest}}, m.Objects, name)
+	}
+}

@@ -1,7 +1,6 @@
 package export
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -105,9 +104,13 @@ func (f *Files) objects(ctx context.Context, dir string, bucket storage.Bucket, 
 			if err != nil {
 				return err
 			}
-			sum := sha256.New()
-			_, err = io.Copy(io.MultiWriter(file, sum), from)
-			o.Digest = cmp.Or(o.Digest, "SHA-256="+base64.URLEncoding.EncodeToString(sum.Sum(nil)))
+			if o.Digest != "" {
+				_, err = io.Copy(file, from)
+			} else {
+				sum := sha256.New()
+				_, err = io.Copy(io.MultiWriter(file, sum), from)
+				o.Digest = "SHA-256=" + base64.URLEncoding.EncodeToString(sum.Sum(nil))
+			}
 			return errors.Join(err, from.Close())
 		})
 		if err != nil {
