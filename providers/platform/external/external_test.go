@@ -159,15 +159,6 @@ func world(t *testing.T, e *streamstest.Env, names streams.Names, left func(*tes
 	}
 }
 
-func entries(t *testing.T, patterns ...string) (all []string) {
-	for _, p := range patterns {
-		list, err := filepath.Glob(p)
-		require.NoError(t, err)
-		all = append(all, list...)
-	}
-	return all
-}
-
 func prefixOf(t *testing.T) streams.Names {
 	return streams.Names{Prefix: strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))}
 }
@@ -189,7 +180,7 @@ func TestAProviderElsewhereKeepsTheContract(t *testing.T) {
 		names := prefixOf(t)
 		e.serve(nc, names)
 		return world(t, env, names, func(t *testing.T) []string {
-			return entries(t, filepath.Join(dir, "releases", "*", "home"), filepath.Join(dir, "tenants", "*"))
+			return apptest.Entries(t, dir, "releases/*/home", "tenants/*")
 		})
 	}})
 }
@@ -246,7 +237,7 @@ func TestProvidersElsewhere(t *testing.T) {
 			t.Cleanup(func() { _ = cmd.Process.Signal(os.Interrupt); <-ended; t.Log(said.String()) })
 			require.Eventually(t, func() bool { return strings.Contains(said.String(), "ready") }, 30*time.Second, 20*time.Millisecond, "it listens")
 			return world(t, env, names, func(t *testing.T) []string {
-				return entries(t, filepath.Join(dir, "releases", "*"), filepath.Join(dir, "tenants", "*"))
+				return apptest.Entries(t, dir, "releases/*", "tenants/*")
 			})
 		}})
 	})

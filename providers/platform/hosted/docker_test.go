@@ -100,13 +100,20 @@ func (e *engine) pull(w http.ResponseWriter, r *http.Request) {
 	say(w, http.StatusOK, map[string]string{"status": "Download complete"})
 }
 
-func (e *engine) start(w http.ResponseWriter, r *http.Request) {
-	name := r.PathValue("name")
+// container is the one that is asked for, as it was created, or nil, which is answered then.
+func (e *engine) container(w http.ResponseWriter, r *http.Request) (name string, body map[string]any) {
+	name = r.PathValue("name")
 	e.mu.Lock()
-	body := e.created[name]
-	e.mu.Unlock()
-	if body == nil {
+	defer e.mu.Unlock()
+	if body = e.created[name]; body == nil {
 		refuse(w, http.StatusNotFound, "No such container: %s", name)
+	}
+	return name, body
+}
+
+func (e *engine) start(w http.ResponseWriter, r *http.Request) {
+	name, body := e.container(w, r)
+	if body == nil {
 		return
 	}
 	run := &apptest.Job{}
@@ -125,13 +132,9 @@ func (e *engine) start(w http.ResponseWriter, r *http.Request) {
 }
 
 func (e *engine) stop(w http.ResponseWriter, r *http.Request) {
-	name := r.PathValue("name")
-	e.mu.Lock()
-	there := e.created[name] != nil
-	e.mu.Unlock()
+	name, body := e.container(w, r)
 	switch {
-	case !there:
-		refuse(w, http.StatusNotFound, "No such container: %s", name)
+	case body == nil:
 	case e.Remove(name):
 		w.WriteHeader(http.StatusNoContent)
 	default:
@@ -147,12 +150,8 @@ func (e *engine) remove(w http.ResponseWriter, r *http.Request) {
 }
 
 func (e *engine) inspect(w http.ResponseWriter, r *http.Request) {
-	name := r.PathValue("name")
-	e.mu.Lock()
-	created := e.created[name]
-	e.mu.Unlock()
+	name, created := e.container(w, r)
 	if created == nil {
-		refuse(w, http.StatusNotFound, "No such container: %s", name)
 		return
 	}
 	s, _ := e.Machine.Look(name)

@@ -3,7 +3,6 @@ package hosted_test
 import (
 	"log/slog"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -54,11 +53,7 @@ func world(t *testing.T, e hosted.Engine, m *apptest.Machine) apptest.World {
 			return a, func() { require.NoError(t, a.Close(false)) }
 		},
 		Left: func(t *testing.T) []string {
-			homes, err := filepath.Glob(filepath.Join(c.Dir, "releases", "*", "home"))
-			require.NoError(t, err)
-			tenants, err := filepath.Glob(filepath.Join(c.Dir, "tenants", "*"))
-			require.NoError(t, err)
-			return append(append(homes, tenants...), m.Names()...)
+			return append(apptest.Entries(t, c.Dir, "releases/*/home", "tenants/*"), m.Names()...)
 		},
 	}
 }

@@ -43,11 +43,7 @@ func TestProcessesKeepTheContract(t *testing.T) {
 				return a, func() { require.NoError(t, a.Close(false)) }
 			},
 			Left: func(t *testing.T) []string {
-				homes, err := filepath.Glob(filepath.Join(c.Dir, "releases", "*", "home"))
-				require.NoError(t, err)
-				tenants, err := filepath.Glob(filepath.Join(c.Dir, "tenants", "*"))
-				require.NoError(t, err)
-				return append(homes, tenants...)
+				return apptest.Entries(t, c.Dir, "releases/*/home", "tenants/*")
 			},
 		}
 	}})
