@@ -30,9 +30,6 @@ var appending = map[string]func(*txn, args) result{
 
 // limit refuses what is appended while a relay is too far behind.
 func (x *txn) limit(most int64) {
-	if most == 0 {
-		most = x.d.settings.get(x, true).maxLag
-	}
 	behind := int64(0)
 	for _, p := range x.d.pressure.all(x) {
 		behind = max(behind, p.lag)
@@ -56,7 +53,7 @@ func (x *txn) append(e event) {
 		x.async = false // the function sees to that
 		d.claimed++
 		e.seq = d.claimed
-		x.unique(d.events.rows[e.id] != nil, func() bool { return d.events.lock(x, e.id).next != nil })
+		unique(d.events.lock(x, e.id).next != nil)
 		retry := e.notBefore
 		if retry.IsZero() {
 			retry = x.now
@@ -74,15 +71,15 @@ func (x *txn) append(e event) {
 		}
 	}
 	for _, l := range d.log.all(x) {
-		x.unique(l.id == e.id && l.day.Equal(day), func() bool { return true })
+		unique(l.id == e.id && l.day.Equal(day))
 	}
 	d.log.put(x, rowKey{seq: e.seq}, &logRow{e, day})
 	x.events = append(x.events, e.id)
 }
 
 // unique refuses what is there already.
-func (x *txn) unique(maybe bool, is func() bool) {
-	if maybe && is() {
+func unique(there bool) {
+	if there {
 		refuse("23505", "duplicate key value violates unique constraint")
 	}
 }

@@ -132,7 +132,6 @@ func (x *txn) update(ids []id, which func(*claimRow) bool, how func(*claimRow)) 
 		how(&next)
 		x.d.events.put(x, e, &next)
 		r.rows = append(r.rows, []any{e})
-		r.n++
 	}
 	return r
 }

@@ -21,7 +21,7 @@ var parking = map[string]func(*txn, args) result{
 			return result{}
 		}
 		p := l.parked(a.int(6))
-		p.state, p.attempts, p.lastError, p.parked = a.text(0), a.int(1), text(a.text(3)), x.now
+		p.state, p.attempts, p.parked = a.text(0), a.int(1), x.now
 		p.retry = after(x.now, a.float(2))
 		if p.state == "NEW" {
 			p.retry = cmp.Or(l.notBefore, x.now)
@@ -83,7 +83,7 @@ var parking = map[string]func(*txn, args) result{
 	"waiting": waitingRows,
 	"failedParked": func(x *txn, a args) result {
 		return x.change([]int64{a.int(0)}, []int64{a.int(1)}, func(_ int, p *parkedRow) {
-			p.state, p.attempts, p.lastError, p.retry = a.text(2), a.int(3), text(a.text(4)), after(x.now, a.float(5))
+			p.state, p.attempts, p.retry = a.text(2), a.int(3), after(x.now, a.float(5))
 			if p.state == "DEAD" {
 				p.retry = infinity
 			}
@@ -106,7 +106,7 @@ var parking = map[string]func(*txn, args) result{
 			if p := x.d.parked.get(x, rowKey{shard, a.ints(1)[i]}); p != nil {
 				x.d.parked.put(x, p.rowKey, nil)
 				k := lateKey{p.rowKey, p.id}
-				x.d.late.put(x, k, &lateRow{k, p.day, a.ints(2)[i], x.now})
+				x.d.late.put(x, k, &lateRow{k, p.day, a.ints(2)[i]})
 				r.n++
 			}
 		}
@@ -116,7 +116,7 @@ var parking = map[string]func(*txn, args) result{
 		for i, shard := range a.ints(0) {
 			k := lateKey{rowKey{shard, a.ints(1)[i]}, a.ids(2)[i]}
 			if t := x.d.late.get(x, k); t != nil && t.marker == 0 {
-				x.d.late.put(x, k, &lateRow{k, t.day, a.ints(3)[i], x.now})
+				x.d.late.put(x, k, &lateRow{k, t.day, a.ints(3)[i]})
 				r.n++
 			}
 		}
@@ -206,7 +206,6 @@ func (x *txn) heads(list []*parkedRow) (r result) {
 	for _, p := range list {
 		r.rows = append(r.rows, []any{p.shard, p.seq, p.id, p.typ, p.agg, p.attempts, later(p.notBefore, x.now), seconds(p.retry, x.now)})
 	}
-	r.n = len(r.rows)
 	return r
 }
 

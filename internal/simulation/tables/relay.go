@@ -21,7 +21,8 @@ func collect(all ...map[string]func(*txn, args) result) map[string]func(*txn, ar
 
 func one(v ...any) result { return result{rows: [][]any{v}} }
 
-func changed(n int) result { return result{n: n} }
+// changed is what a statement returns that has changed one row.
+var changed = result{n: 1}
 
 // cluster is who the database says it is.
 const cluster = "7000000000000000001/model/16384/public"
@@ -32,9 +33,15 @@ var asked = map[string]func(*txn, args) result{
 	"version":      func(*txn, args) result { return one(int64(10)) },
 	"readSettings": readSettings,
 	"nameSource": func(x *txn, a args) result {
-		return x.settle(func(s *settings) bool { was := s.source; s.source = a.text(0); return was == "" })
+		next := *x.d.settings.get(x, true)
+		if next.source != "" {
+			return result{}
+		}
+		next.source = a.text(0)
+		x.d.settings.put(x, true, &next)
+		return changed
 	},
-	"sourceName": func(x *txn, _ args) result { return one(null(x.d.settings.get(x, true).source)) },
+	"sourceName": func(x *txn, _ args) result { return one(text(x.d.settings.get(x, true).source)) },
 	"savedPosition": func(x *txn, a args) result {
 		if c := x.d.cursor.get(x, cursorKey{a.text(0), a.int(1)}); c != nil {
 			return one(c.seq, c.system)
@@ -82,7 +89,7 @@ var asked = map[string]func(*txn, args) result{
 		next := *s
 		next.generation++
 		x.d.stream.put(x, k, &next)
-		return changed(1)
+		return changed
 	},
 	"saveCursor":  saveCursor,
 	"droppedUpTo": func(*txn, args) result { return result{} }, // nothing is dropped by its age
@@ -137,7 +144,7 @@ var asked = map[string]func(*txn, args) result{
 	},
 	"pressure": func(x *txn, a args) result {
 		x.d.pressure.put(x, a.text(0), &pressureRow{a.text(0), a.int(1), x.now})
-		return changed(1)
+		return changed
 	},
 	"pressureOld": func(x *txn, a args) (r result) {
 		for _, p := range x.d.pressure.all(x) {
@@ -150,24 +157,6 @@ var asked = map[string]func(*txn, args) result{
 	},
 }
 
-// null is a text that is null where it is empty.
-func null(s string) any {
-	if s == "" {
-		return nil
-	}
-	return s
-}
-
-// settle changes the settings, if what they are is to be changed.
-func (x *txn) settle(change func(*settings) bool) result {
-	next := *x.d.settings.get(x, true)
-	if !change(&next) {
-		return result{}
-	}
-	x.d.settings.put(x, true, &next)
-	return changed(1)
-}
-
 func readSettings(x *txn, _ args) result {
 	s := x.d.settings.get(x, true)
 	read := s.read
@@ -177,7 +166,7 @@ func readSettings(x *txn, _ args) result {
 			read = max(read, e.shard+1)
 		}
 	}
-	return one(s.mode, s.shards, read, s.source, s.renamed)
+	return one(s.mode, s.shards, read, s.source, "")
 }
 
 // noteMarker writes what is known of the markers of a shard. change gets what there was and what is to be, and says whether it is.
@@ -188,7 +177,7 @@ func (x *txn) noteMarker(a args, change func(was streamRow, now *streamRow) bool
 		return result{}
 	}
 	x.d.stream.put(x, k, &now)
-	return changed(1)
+	return changed
 }
 
 func saveCursor(x *txn, a args) result {
@@ -196,12 +185,12 @@ func saveCursor(x *txn, a args) result {
 		return result{}
 	}
 	k := cursorKey{a.text(0), a.int(1)}
-	now := cursorRow{k, a.int(2), a.int(2), a.text(3), a.text(4)}
+	now := cursorRow{k, a.int(2), a.text(3), a.text(4)}
 	if was := x.d.cursor.lock(x, k).next; was != nil && was.seq == now.seq && was.owner == now.owner && was.system == now.system {
 		return result{}
 	}
 	x.d.cursor.put(x, k, &now)
-	return changed(1)
+	return changed
 }
 
 // flushes makes the commit of the transaction wait for the disk, with something to write, where not all of the log is there.

@@ -18,11 +18,10 @@ type id = uuid.UUID
 var infinity = time.Unix(1<<36, 0).UTC()
 
 type settings struct {
-	mode            string
-	shards, read    int64
-	source, renamed string // empty is null
-	maxLag          int64
-	retention       time.Duration
+	mode         string
+	shards, read int64
+	source       string // empty is null
+	retention    time.Duration
 }
 
 // event is what is to be published, in both modes.
@@ -75,7 +74,7 @@ type cursorKey struct {
 
 type cursorRow struct {
 	cursorKey
-	seq, reading  int64
+	seq           int64
 	system, owner string
 }
 
@@ -101,7 +100,6 @@ type parkedRow struct {
 	attempts       int64
 	retry          time.Time // zero is null: it waits behind another one
 	notBefore      time.Time
-	lastError      *string
 	redrives       int64
 	parked         time.Time
 }
@@ -115,7 +113,6 @@ type lateRow struct {
 	lateKey
 	day    time.Time
 	marker int64 // 0 is null: it was discarded
-	sent   time.Time
 }
 
 type pressureRow struct {
@@ -138,11 +135,9 @@ type database struct {
 	parked   *table[rowKey, parkedRow]
 	late     *table[lateKey, lateRow]
 	pressure *table[string, pressureRow]
-	audits   *table[int64, string]
 
 	last, logged int64 // of the sequence of outbox_log: given out, and written to the log
 	claimed      int64 // of that of outbox_event
-	audited      int64
 	numbers      []number
 
 	written, flushed, durableAt uint64
@@ -170,7 +165,6 @@ func newDatabase(o Options) *database {
 			return cmp.Or(byRow(a.rowKey, b.rowKey), bytes.Compare(a.id[:], b.id[:]))
 		}),
 		pressure: newTable[string, pressureRow](cmp.Compare[string]),
-		audits:   newTable[int64, string](cmp.Compare[int64]),
 		durable:  map[id]bool{}, lost: map[id]bool{}, committed: map[id]uint64{},
 	}
 	d.settings.rows[true] = &row[settings]{now: &settings{mode: o.Mode, shards: int64(o.Shards), read: int64(o.Shards), retention: 7 * 24 * time.Hour}}
