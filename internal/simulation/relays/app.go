@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,6 +22,7 @@ import (
 type app struct {
 	w        *World
 	name     string
+	async    bool // its commits do not wait for the disk of the database
 	r        *rand.Rand
 	conn     *pgx.Conn
 	appender outbox.Appender
@@ -31,7 +33,7 @@ type app struct {
 }
 
 func (w *World) startApp(i int) *app {
-	a := &app{w: w, name: fmt.Sprintf("app-%d", i), r: schedule.Draws(w.o.Seed, uint64(10+i)), done: make(chan struct{}), undone: map[uuid.UUID]bool{}, promised: map[uuid.UUID]bool{}} // #nosec G115 -- a few
+	a := &app{w: w, name: fmt.Sprintf("app-%d", i), async: w.o.Async && i%2 == 0, r: schedule.Draws(w.o.Seed, uint64(10+i)), done: make(chan struct{}), undone: map[uuid.UUID]bool{}, promised: map[uuid.UUID]bool{}} // #nosec G115 -- a few
 	go func() {
 		defer close(a.done)
 		for n := range w.o.Turns {
@@ -78,17 +80,15 @@ func (a *app) turn(i, n int) {
 	if a.r.IntN(3) == 0 {
 		hold = time.Duration(a.r.Int64N(int64(3 * time.Second)))
 	}
-	for _, some := range parts {
-		for _, m := range some {
-			a.undone[m.ID] = back
-		}
+	all := slices.Concat(parts...)
+	for _, m := range all {
+		a.undone[m.ID] = back
 	}
-	async := a.w.o.Async && i%2 == 0
 	for !a.w.over {
 		err := a.try(parts, hold, back)
 		if err == nil {
-			for id := range ids(parts) {
-				a.promised[id] = !back && !async
+			for _, m := range all {
+				a.promised[m.ID] = !back && !a.async
 			}
 			return
 		}
@@ -99,18 +99,6 @@ func (a *app) turn(i, n int) {
 		a.w.trace.Note(a.name, "again: %v", err)
 		a.close()
 		time.Sleep(time.Duration(a.r.Int64N(int64(time.Second))))
-	}
-}
-
-func ids(parts [][]outbox.Message) func(func(uuid.UUID) bool) {
-	return func(yield func(uuid.UUID) bool) {
-		for _, some := range parts {
-			for _, m := range some {
-				if !yield(m.ID) {
-					return
-				}
-			}
-		}
 	}
 }
 
@@ -162,7 +150,7 @@ func (a *app) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.w.o.Async && a.name != "app-1" {
+	if a.async {
 		config.RuntimeParams["synchronous_commit"] = "off"
 	}
 	config.DialFunc = func(context.Context, string, string) (net.Conn, error) { return a.w.connect(a.name, nil, true) }

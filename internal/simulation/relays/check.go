@@ -3,7 +3,6 @@ package relays
 // The invariants. I13: each committed row becomes an event exactly once, in order per aggregate, and none that is not. I12: all comes to rest. I14: a process ends.
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,9 +24,7 @@ func idOf(e *store.Entry) uuid.UUID {
 	if !strings.HasPrefix(e.Subject, "outbox.") {
 		return uuid.Nil
 	}
-	_, rest, _ := bytes.Cut(e.Header, []byte("ce-id: "))
-	text, _, _ := bytes.Cut(rest, []byte("\r\n"))
-	id, _ := uuid.Parse(strings.TrimSpace(string(text)))
+	id, _ := uuid.Parse(store.Value(e.Header, "ce-id"))
 	return id
 }
 
@@ -37,7 +34,7 @@ func (w *World) observe() {
 	if l == nil {
 		return
 	}
-	for _, last, _ := l.Bounds(">"); w.looked < last; {
+	for w.looked < l.Last {
 		w.looked++
 		e := l.At(w.looked)
 		if e == nil {
@@ -84,8 +81,9 @@ func (w *World) unrest() string {
 	return ""
 }
 
+// quiet says whether all is at rest. What reads all rows comes last.
 func (w *World) quiet() bool {
-	return w.unrest() == "" && (!w.calmAt.IsZero() && time.Since(w.calmAt) > 20*time.Second)
+	return time.Since(w.calmAt) > 20*time.Second && w.unrest() == ""
 }
 
 // check holds the stream against the tables, at rest.

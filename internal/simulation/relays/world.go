@@ -53,7 +53,6 @@ type World struct {
 	looked             uint64 // of the stream
 	seen               map[uuid.UUID]uint64
 	failures           []trace.Failure
-	told               map[string]bool
 	over               bool
 }
 
@@ -73,7 +72,7 @@ const (
 )
 
 func newWorld(o Options, tr *trace.Trace) *World {
-	w := &World{o: o, r: schedule.Draws(o.Seed, 2), trace: tr, wake: wake.New(), happened: map[int]bool{}, passed: map[int]int{}, wrong: map[string]int{}, seen: map[uuid.UUID]uint64{}, told: map[string]bool{}}
+	w := &World{o: o, r: schedule.Draws(o.Seed, 2), trace: tr, wake: wake.New(), happened: map[int]bool{}, passed: map[int]int{}, wrong: map[string]int{}, seen: map[uuid.UUID]uint64{}}
 	tr.Began = time.Now()
 	w.db = tables.New(tables.Options{Now: w.dbNow, Mode: string(o.Mode), Shards: o.Shards})
 	w.server = model.New(model.Options{Now: w.now, Replicas: o.Replicas})
