@@ -90,6 +90,16 @@ func (x *Entity) Has(version uint64) bool {
 	return false
 }
 
+// lastNumbered is the last event that belongs to a version, or nil.
+func (x *Entity) lastNumbered() *Event {
+	for i := len(x.Events) - 1; i >= 0; i-- {
+		if x.Events[i].Numbered {
+			return &x.Events[i]
+		}
+	}
+	return nil
+}
+
 // Forget lets everything be read again.
 func (x *Entity) Forget() {
 	x.Values, x.Events, x.Published = nil, nil, 0
@@ -155,12 +165,7 @@ func InOrder(x *Entity, ev *Event) string {
 	if v := x.Last(); ev.Numbered && (v == nil || v.Version < ev.Version) {
 		return fmt.Sprintf("event %s is of a version that no value has", ev.EventID)
 	}
-	var before *Event
-	for i := range x.Events {
-		if x.Events[i].Numbered {
-			before = &x.Events[i]
-		}
-	}
+	before := x.lastNumbered()
 	from, restored := operator.RestoredFrom(ev.Type, ev.Data)
 	switch {
 	case !ev.Numbered:
@@ -168,17 +173,10 @@ func InOrder(x *Entity, ev *Event) string {
 		return fmt.Sprintf("the first event is %s", ev.EventID)
 	case before != nil && restored && from != before.Version:
 		return fmt.Sprintf("event %s says that version %d was restored, and follows %s", ev.EventID, from, before.EventID)
-	case before != nil && ev.Version != before.Version && ev.Version != before.Version+1 && !slices.Contains(x.Bases, ev.Version), before != nil && ev.Version == before.Version && ev.N != before.N+1, ev.Version != versionOf(before) && ev.N != 0:
+	case before != nil && ev.Version != before.Version && ev.Version != before.Version+1 && !slices.Contains(x.Bases, ev.Version), before != nil && ev.Version == before.Version && ev.N != before.N+1, before != nil && ev.Version != before.Version && ev.N != 0:
 		return fmt.Sprintf("event %s follows %s", ev.EventID, before.EventID)
 	}
 	return ""
-}
-
-func versionOf(ev *Event) uint64 {
-	if ev == nil {
-		return 0
-	}
-	return ev.Version
 }
 
 // Lawful: transitions are along edges of the table. It compares with the edges as the table lists them, not with what the program has compiled from them.
@@ -186,13 +184,8 @@ func Lawful(x *Entity, ev *Event) string {
 	if !ev.Numbered || ev.Type == machines.EventReconciled {
 		return ""
 	}
-	for i := len(x.Events) - 1; i >= 0; i-- {
-		if before := &x.Events[i]; before.Numbered {
-			if before.Version != ev.Version && before.To != ev.From {
-				return fmt.Sprintf("version %d leads from %q, the one before to %q", ev.Version, ev.From, before.To)
-			}
-			break
-		}
+	if before := x.lastNumbered(); before != nil && before.Version != ev.Version && before.To != ev.From {
+		return fmt.Sprintf("version %d leads from %q, the one before to %q", ev.Version, ev.From, before.To)
 	}
 	engine := ev.Command == machines.CommandElapsed || ev.Command == machines.CommandFailed
 	if engine && ev.From == ev.To || ev.Type == machines.EventDead {
