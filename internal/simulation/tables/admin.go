@@ -65,7 +65,6 @@ func (a args) wanted(e id, typ, agg, name string) bool {
 
 // badEvents locks rows that have failed, and makes due what a claim has postponed behind them.
 func (x *txn) badEvents(a args) (bad []id) {
-	type aggregate struct{ typ, agg string }
 	of := map[aggregate]bool{}
 	for _, r := range x.d.waiting(x) {
 		if r.phase() == 1 && a.wanted(r.id, r.typ, r.agg, r.name) && int64(len(bad)) < a.int(4) {

@@ -200,25 +200,27 @@ func claim(x *txn, a args) (r result) {
 // due locks what is due and that nobody else has locked.
 func (x *txn) due(a args) (list []*chosen) {
 	most := int(a.int(1))
+	waiting := x.d.waiting(x)
 	shards := a.ints(0)
 	if len(shards) == 0 {
 		s := x.d.settings.get(x, true)
 		n := s.shards
-		for _, r := range x.d.waiting(x) {
+		for _, r := range waiting {
 			n = max(n, r.shard+1)
 		}
 		for i := range n {
 			shards = append(shards, i)
 		}
 	}
+	waiting = slices.DeleteFunc(waiting, func(r *claimRow) bool {
+		free := r.status == "NEW" || r.status == "FAILED" || r.status == "SENDING" && r.lockedUntil.Before(x.now)
+		return r.retry.After(x.now) || !free || x.d.events.locked(x, r.id)
+	})
 	order := func(a, b *claimRow) int { return cmp.Or(a.retry.Compare(b.retry), cmp.Compare(a.seq, b.seq)) }
+	slices.SortFunc(waiting, order)
 	var due []*claimRow
 	for _, shard := range shards {
-		all := slices.DeleteFunc(x.d.waiting(x), func(r *claimRow) bool {
-			free := r.status == "NEW" || r.status == "FAILED" || r.status == "SENDING" && r.lockedUntil.Before(x.now)
-			return r.shard != shard || r.retry.After(x.now) || !free || x.d.events.locked(x, r.id)
-		})
-		slices.SortFunc(all, order)
+		all := slices.DeleteFunc(slices.Clone(waiting), func(r *claimRow) bool { return r.shard != shard })
 		for _, r := range all[:min(len(all), most)] {
 			x.d.events.lock(x, r.id)
 			due = append(due, r)
@@ -234,7 +236,6 @@ func (x *txn) due(a args) (list []*chosen) {
 // judge finds which rows are free: those that nothing of their aggregate is before but what is free, too.
 func (x *txn) judge(list []*chosen) {
 	slices.SortFunc(list, func(a, b *chosen) int { return cmp.Compare(a.seq, b.seq) })
-	type aggregate struct{ typ, agg string }
 	last := map[aggregate]*chosen{}
 	all := x.d.waiting(x)
 	for _, c := range list {

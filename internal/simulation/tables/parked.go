@@ -238,10 +238,10 @@ func (x *txn) promote(list []*parkedRow, which func(*parkedRow) bool) (heads []*
 
 func headsOfShard(x *txn, a args) result {
 	var types, ids []string
-	seen := map[[2]string]bool{}
+	seen := map[aggregate]bool{}
 	all := x.parkedOf(func(p *parkedRow) bool { return p.shard == a.int(0) })
 	for _, p := range all {
-		if k := [2]string{p.typ, p.agg}; !seen[k] {
+		if k := (aggregate{p.typ, p.agg}); !seen[k] {
 			seen[k] = true
 			types, ids = append(types, p.typ), append(ids, p.agg)
 		}

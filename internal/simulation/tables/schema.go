@@ -38,6 +38,9 @@ type event struct {
 	at                uint64 // in the log, when it was appended
 }
 
+// aggregate is what events are of, and in order of which they are published.
+type aggregate struct{ typ, agg string }
+
 type logRow struct {
 	event
 	day time.Time
