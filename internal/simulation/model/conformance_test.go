@@ -371,6 +371,38 @@ func alone(others *sync.RWMutex, yes bool, run func() int) int {
 	return run()
 }
 
+// trying is how the sequences of a test are tried.
+type trying struct {
+	seed        uint64
+	run         func(g *generator, try int) (operations int, unclear bool) // unclear: what differs, or does not, says nothing of the model
+	done, again atomic.Uint64
+}
+
+// try runs a sequence until the sides are the same, each time on another pair. It returns the last one: nil where the sides differ to the end, or where another makes none.
+func (s *trying) try(p *pair, n uint64, another func(late func() bool) *pair) *pair {
+	for try := 1; p != nil; try++ {
+		p.said, p.different = nil, ""
+		g := &generator{p: p, r: rand.New(rand.NewPCG(s.seed, n)), n: n, rest: time.Duration(try-1) * 2 * time.Millisecond}
+		operations, unclear := s.run(g, try)
+		s.done.Add(uint64(operations))
+		if *only > 0 {
+			p.t.Log(strings.Join(p.said, "\n"))
+		}
+		switch {
+		case p.different == "" && !unclear, try == tries && unclear:
+			return p
+		case try == tries:
+			p.t.Errorf("sequence %d of seed %d: %s\nafter\n%s", n, s.seed, p.different, strings.Join(last(p.said, 24), "\n"))
+			return nil
+		}
+		s.again.Add(1)
+		p.model.nc.Close()
+		p.real.nc.Close() // or what waits is told that its consumer is gone
+		p = another(lately(n, try))
+	}
+	return nil
+}
+
 // TestTheModelAnswersAsTheServer is the conformance test.
 func TestTheModelAnswersAsTheServer(t *testing.T) {
 	t.Parallel()
@@ -378,7 +410,7 @@ func TestTheModelAnswersAsTheServer(t *testing.T) {
 	if testing.Short() || raced {
 		sequences = 200
 	}
-	var next, done, different, again atomic.Uint64
+	var next, different atomic.Uint64
 	seed := uint64(1)
 	if text := os.Getenv("SEED"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 64)
@@ -388,39 +420,26 @@ func TestTheModelAnswersAsTheServer(t *testing.T) {
 	began := time.Now()
 	var workers sync.WaitGroup
 	var others sync.RWMutex
+	s := &trying{seed: seed, run: func(g *generator, try int) (int, bool) { return alone(&others, try > 1, g.run), false }}
+	another := func(late func() bool) *pair { return newPair(t, late) }
 	for range 4 {
 		workers.Go(func() {
-			p := newPair(t, nil)
+			p := another(nil)
 			for {
 				n := next.Add(1)
 				if n > sequences || different.Load() > 5 || *only > 0 && n > 1 {
 					return
 				}
 				n = cmp.Or(*only, n)
-				for try := 1; ; try++ {
-					p.said, p.different = nil, ""
-					g := &generator{p: p, r: rand.New(rand.NewPCG(seed, n)), n: n, rest: time.Duration(try-1) * 2 * time.Millisecond}
-					done.Add(uint64(alone(&others, try > 1, g.run)))
-					if *only > 0 {
-						t.Log(strings.Join(p.said, "\n"))
-					}
-					if p.different == "" {
-						break
-					}
-					if try == tries {
-						different.Add(1)
-						t.Errorf("sequence %d of seed %d: %s\nafter\n%s", n, seed, p.different, strings.Join(last(p.said, 24), "\n"))
-					}
-					p = newPair(t, lately(n, try))
-					if again.Add(1); try == tries {
-						break
-					}
+				if p = s.try(p, n, another); p == nil {
+					different.Add(1)
+					p = another(lately(n, tries))
 				}
 			}
 		})
 	}
 	workers.Wait()
-	t.Logf("%d operations in %d sequences, %d of them again, %s", done.Load(), min(next.Load()-1, sequences), again.Load(), time.Since(began).Round(time.Millisecond))
+	t.Logf("%d operations in %d sequences, %d of them again, %s", s.done.Load(), min(next.Load()-1, sequences), s.again.Load(), time.Since(began).Round(time.Millisecond))
 }
 
 func last[T any](list []T, n int) []T { return list[max(len(list)-n, 0):] }

@@ -198,54 +198,39 @@ func TestTheModelAnswersAsThreeServers(t *testing.T) {
 		sequences = 4
 	}
 	all := cluster(t)
-	var next, done, again atomic.Uint64
+	var next atomic.Uint64
 	next.Store(max(*only, 1) - 1)
 	began, until := time.Now(), time.Time{}
 	if *long == 1 {
 		until = began.Add(25 * time.Second)
 	}
+	s := &trying{seed: 3, run: func(g *generator, try int) (int, bool) {
+		g.replicas, g.led = 3, map[string][]string{}
+		if try == 1 {
+			g.until = until // what is tried again is tried whole: else nothing that differs late would ever count
+		}
+		n := g.run()
+		return n, g.p.unled || try > 1 && g.over
+	}}
 	var workers sync.WaitGroup
 	for world := range worlds {
+		another := func(late func() bool) *pair { return newReplicated(t, all, world, late) }
 		workers.Go(func() {
-			p := newReplicated(t, all, world, nil)
+			p := another(nil)
 			for p != nil && !t.Failed() && (until.IsZero() || time.Now().Before(until)) {
 				n := next.Add(1)
 				if n > max(sequences, *only) || *only > 0 && n > *only {
 					return
 				}
-				for try := 1; ; try++ {
-					p.said, p.different = nil, ""
-					g := &generator{p: p, r: rand.New(rand.NewPCG(3, n)), n: n, replicas: 3, led: map[string][]string{}, rest: time.Duration(try-1) * 2 * time.Millisecond}
-					if try == 1 {
-						g.until = until // what is tried again is tried whole: else nothing that differs late would ever count
-					}
-					done.Add(uint64(g.run()))
-					if *only > 0 {
-						t.Log(strings.Join(p.said, "\n"))
-					}
-					unclear := p.unled || try > 1 && g.over
-					if p.different == "" && !unclear || try == tries && unclear {
-						break
-					}
-					if try == tries {
-						t.Errorf("sequence %d: %s\nafter\n%s", n, p.different, strings.Join(last(p.said, 24), "\n"))
-						return
-					}
-					again.Add(1)
-					p.model.nc.Close()
-					p.real.nc.Close() // or what waits is told that its consumer is gone
-					if p = newReplicated(t, all, world, lately(n, try)); p == nil {
-						return
-					}
-				}
+				p = s.try(p, n, another)
 			}
 		})
 	}
 	workers.Wait()
-	if done.Load() == 0 {
+	if s.done.Load() == 0 {
 		t.Skip("the servers have agreed about no leader: nothing was compared")
 	}
-	t.Logf("%d operations in %d sequences, %d of them again, %s", done.Load(), next.Load(), again.Load(), time.Since(began).Round(time.Millisecond))
+	t.Logf("%d operations in %d sequences, %d of them again, %s", s.done.Load(), next.Load(), s.again.Load(), time.Since(began).Round(time.Millisecond))
 }
 
 // replicatedFacts are what the model had wrong of streams with replicas.
