@@ -211,7 +211,7 @@ func TestTheModelAnswersAsThreeServers(t *testing.T) {
 		}
 		n := g.run()
 		return n, g.p.unled || try > 1 && g.over
-	}}
+	}, late: func() bool { return !until.IsZero() && time.Now().After(until) }}
 	var workers sync.WaitGroup
 	for world := range worlds {
 		another := func(late func() bool) *pair { return newReplicated(t, all, world, late) }
