@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,6 +29,7 @@ type app struct {
 	appender outbox.Appender
 	done     chan struct{}
 
+	mu       sync.Mutex         // where the runtime is not held still, the world looks while this goes on
 	undone   map[uuid.UUID]bool // appended in transactions that were rolled back, and nowhere else
 	promised map[uuid.UUID]bool // the commit was answered, by a database that waits for its disk
 }
@@ -81,15 +83,11 @@ func (a *app) turn(i, n int) {
 		hold = time.Duration(a.r.Int64N(int64(3 * time.Second)))
 	}
 	all := slices.Concat(parts...)
-	for _, m := range all {
-		a.undone[m.ID] = back
-	}
-	for !a.w.over {
+	a.note(a.undone, all, back)
+	for !a.w.over.Load() {
 		err := a.try(parts, hold, back)
 		if err == nil {
-			for _, m := range all {
-				a.promised[m.ID] = !back && !a.async
-			}
+			a.note(a.promised, all, !back && !a.async)
 			return
 		}
 		var refused *pgconn.PgError
@@ -99,6 +97,14 @@ func (a *app) turn(i, n int) {
 		a.w.trace.Note(a.name, "again: %v", err)
 		a.close()
 		time.Sleep(time.Duration(a.r.Int64N(int64(time.Second))))
+	}
+}
+
+func (a *app) note(of map[uuid.UUID]bool, all []outbox.Message, is bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, m := range all {
+		of[m.ID] = is
 	}
 }
 

@@ -57,12 +57,11 @@ func (w *World) observe() {
 }
 
 func (w *World) undone(id uuid.UUID) bool {
-	for _, a := range w.apps {
-		if a.undone[id] {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(w.apps, func(a *app) bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.undone[id]
+	})
 }
 
 // unrest is what keeps the world from rest; empty for nothing.
@@ -137,7 +136,8 @@ func (w *World) end() {
 	if w.calmAt.IsZero() {
 		w.calm()
 	}
-	w.over, w.trace.On = true, w.trace.Live
+	w.over.Store(true)
+	w.trace.On = w.trace.Live
 	for _, at := range w.places {
 		if at.now != nil {
 			w.crash(at.now, true)

@@ -163,7 +163,7 @@ func (w *World) revive() {
 			default:
 			}
 		}
-		if at.now == nil && !w.over && !time.Now().Before(at.again) {
+		if at.now == nil && !w.over.Load() && !time.Now().Before(at.again) {
 			w.boot(at)
 		}
 	}

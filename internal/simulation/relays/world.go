@@ -10,6 +10,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 
@@ -53,7 +54,7 @@ type World struct {
 	looked             uint64 // of the stream
 	seen               map[uuid.UUID]uint64
 	failures           []trace.Failure
-	over               bool
+	over               atomic.Bool
 }
 
 // wire is one connection.
@@ -245,7 +246,7 @@ var errDown = errors.New("nobody answers there")
 func (w *World) connect(owner string, p *process, db bool) (net.Conn, error) {
 	w.dials.Lock()
 	defer w.dials.Unlock()
-	if down := w.serverBack; db && w.dbBack.After(time.Now()) || !db && down.After(time.Now()) || w.over {
+	if down := w.serverBack; db && w.dbBack.After(time.Now()) || !db && down.After(time.Now()) || w.over.Load() {
 		return nil, errDown
 	}
 	x := &wire{db: db, owner: owner, p: p}
