@@ -49,7 +49,7 @@ type flight struct {
 // await waits for the end of a fast batch.
 func (p *Publisher) await(ctx context.Context, f flight, marks []Session) (int, error) {
 	var refused error
-	at := 0
+	at, ending := 0, false
 	for {
 		m, err := p.next(ctx)
 		if err != nil {
@@ -65,6 +65,8 @@ func (p *Publisher) await(ctx context.Context, f flight, marks []Session) (int, 
 			continue
 		case e.Type != "":
 			continue // flow control, or a gap: the end will tell how far it came
+		case e.Error != nil && ending: // a store that is full refuses the end, too, and one that came back does not know the batch
+			return 0, fmt.Errorf("%w: %w, and the end of the batch was refused: %w", ErrUnknown, refused, e.refusal())
 		case e.Error != nil:
 			refused, at = e.refusal(), ordinal(m.Subject)
 			if at > 1 && at < f.n {
@@ -74,6 +76,7 @@ func (p *Publisher) await(ctx context.Context, f flight, marks []Session) (int, 
 				if err := f.end(); err != nil {
 					return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
 				}
+				ending = true
 				continue
 			}
 		case e.Count == f.n:
