@@ -33,7 +33,7 @@ func (p *partition) loadAbsent(ctx context.Context, it *item, last *reconcile.La
 	}
 	p.reportProblem(s, consumers.ProblemValueLost, last)
 	msg := it.event(machines.EventReconciled, last.Describe(consumers.ProblemValueLost, 0))
-	msg.Refusal, msg.N = it.seq, 1
+	msg.Refusal, msg.N = it.seq, int(highest) // #nosec G115 -- what JSON can say; the same command may come again when more was lost, and each loss is told
 	s.transient = append(s.transient, msg)
 	return nil
 }

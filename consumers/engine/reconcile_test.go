@@ -315,3 +315,19 @@ func TestALostValueIsFoundWithoutACommand(t *testing.T) {
 	require.Equal(t, 1, n.Count("reconciled"))
 	require.EqualValues(t, 3, w.Ask(consumertest.ToThing("lost", "create", "")).Version, "it can begin again")
 }
+
+// A command may find the value lost, be delivered again after the next loss of power, and find that a later value was lost, too. Each is told: the stream must not take the second event for the first.
+func TestEachLossOfAValueIsTold(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
+	w.Stop()
+	p, ids := &partition{e: w.engine}, map[string]bool{}
+	for version := range uint64(3) {
+		it := &item{addr: streams.Address{Machine: "thing", Key: "default.a"}, delivery: delivery{seq: 5, time: time.Unix(1, 0)}, machine: consumertest.Things}
+		it.cached = p.newCached(it)
+		require.NoError(t, p.loadAbsent(w.Ctx, it, &reconcile.LastEvent{Version: version + 1}))
+		require.Len(t, it.cached.transient, 1)
+		ids[it.cached.transient[0].ID("thing", "default.a")] = true
+	}
+	require.Len(t, ids, 3)
+}
