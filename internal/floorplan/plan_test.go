@@ -236,9 +236,11 @@ var plan = []room{
 	{path: "internal/simulation/cmd/simulate", ours: []string{"internal/simulation/mutants", "internal/simulation/overlay"}},
 	// A model of the outbox's tables, and the relays of one beside both models. What an append does with a shard, and what the relay asks, is that of the outbox.
 	{path: "internal/simulation/tables", ours: []string{"internal/simulation/model/wire", "streams/outbox"}, outside: []string{pgx, uuid, testify}, tests: []string{"internal/postgres"}},
+	{path: "internal/simulation/shop", ours: []string{"internal/simulation/schedule", "internal/simulation/tables", "streams", "streams/outbox/..."}, outside: []string{natsgo, pgx, uuid, testify}, tests: []string{"internal/postgres"}},
 	{path: "internal/simulation/relays", ours: []string{
-		"internal/simulation/model/...", "internal/simulation/pinned", "internal/simulation/schedule", "internal/simulation/seeds", "internal/simulation/tables", "internal/simulation/trace", "internal/simulation/wake", "streams", "streams/outbox/...",
-	}, outside: []string{natsgo, pgx, uuid, testify}, tests: []string{"internal/postgres"}},
+		"internal/simulation/model/...", "internal/simulation/pinned", "internal/simulation/schedule", "internal/simulation/seeds", "internal/simulation/shop", "internal/simulation/tables", "internal/simulation/trace", "internal/simulation/wake",
+		"streams", "streams/outbox/relay",
+	}, outside: []string{natsgo, uuid, testify}},
 	{path: "internal/simulation/model/...", ours: []string{"internal/simulation/model/..."}, outside: []string{nats, testify}, tests: []string{"streams/...", "kv/..."}},
 	{path: "internal/boottime", outside: []string{xsys}},
 	{path: "internal/crosscheck", outside: []string{testify, "golang.org/x/tools"}},

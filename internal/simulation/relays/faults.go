@@ -5,23 +5,19 @@ package relays
 import (
 	"slices"
 	"time"
+
+	"github.com/bcc94042/instar/internal/simulation/schedule"
+	"github.com/bcc94042/instar/internal/simulation/shop"
 )
 
 // mishap lets happen what is due.
 func (w *World) mishap() {
 	for i, f := range w.o.Faults {
-		if w.happened[i] || f.At != "" || f.Step > w.trace.Steps {
-			continue
+		if !w.happened[i] && f.At == "" && f.Step <= w.trace.Steps {
+			w.happened[i] = true
+			w.strike(f, nil)
 		}
-		w.count(i, f)
-		w.strike(f, nil)
 	}
-}
-
-func (w *World) count(i int, f Fault) {
-	w.happened[i] = true
-	w.wrong[f.Kind]++
-	w.trace.Step("FAULT", f.Kind, f.String(), nil)
 }
 
 // seize lets a fault strike that has waited for what somebody sends, and reports whether that does not go on its way now.
@@ -36,7 +32,7 @@ func (w *World) seize(c choice) bool {
 		if w.passed[i]++; w.passed[i] <= f.Nth {
 			continue
 		}
-		w.count(i, f)
+		w.happened[i] = true
 		if !f.Lose && f.Kind != "stall" && f.Kind != "zombie" { // it takes effect, and its answer does not arrive
 			w.do(c)
 		}
@@ -46,64 +42,82 @@ func (w *World) seize(c choice) bool {
 	return false
 }
 
-// strike lets a fault happen, to a connection or to somebody.
-func (w *World) strike(f Fault, x *wire) {
+// strike lets a fault happen, to a connection or to somebody, and counts it where there is one.
+func (w *World) strike(f schedule.Fault, x *wire) {
+	w.trace.Step("FAULT", f.Kind, f.String(), nil)
 	if x == nil {
 		x = w.someWire(f)
 	}
-	var p *process
-	if p = w.someRelay(f.Who); x != nil && x.p != nil && f.At != "" {
+	p := w.someRelay(f.Who)
+	if x != nil && x.p != nil && f.At != "" {
 		p = x.p
 	}
+	var struck bool
 	switch f.Kind {
-	case "crash":
-		if p != nil {
-			p.place.again = time.Now().Add(f.For)
-			w.crash(p, f.Lose)
+	case "crash", "stop", "zombie", "step":
+		if struck = p != nil; struck {
+			w.strikeRelay(f, p)
 		}
-	case "stop": // as an operator stops it
-		if p != nil {
-			p.cancel()
-			p.place.again = time.Now().Add(f.For)
+	case "cut", "linger", "stall":
+		if struck = x != nil; struck {
+			w.strikeWire(f, x)
 		}
-	case "zombie":
-		if p != nil {
-			w.holdProcess(p, f.For+4*time.Second)
-		}
-	case "cut", "linger":
-		if x != nil {
-			w.cut(x, f.Lose, f.Kind == "linger")
-			w.lingerUntil = time.Now().Add(f.For)
-		}
-	case "stall":
-		if x != nil {
-			x.held = time.Now().Add(f.For)
-		}
-	case "step":
-		if p != nil {
-			p.place.clock.Offset += w.sign(f)
-		}
-	case "step-db":
-		w.clock.Offset += w.sign(f)
 	default:
-		w.strikeServers(f)
+		struck = w.strikeServers(f)
+	}
+	if struck {
+		w.wrong[f.Kind]++
+		if shop.CutsOff(f.Kind) {
+			w.judge.Cuts++
+		}
 	}
 }
 
-func (w *World) sign(f Fault) int64 { return int64(f.For) * int64(1-2*(f.Who/8%2)) * 4 }
-
-// strikeServers lets a fault happen to the database or to the NATS server.
-func (w *World) strikeServers(f Fault) {
+func (w *World) strikeRelay(f schedule.Fault, p *process) {
 	switch f.Kind {
+	case "crash":
+		p.place.again = time.Now().Add(f.For)
+		w.crash(p, f.Lose)
+	case "stop": // as an operator stops it
+		p.cancel()
+		p.place.again = time.Now().Add(f.For)
+	case "zombie":
+		w.holdProcess(p, f.For+4*time.Second)
+	case "step":
+		p.place.clock.Offset += w.sign(f)
+	}
+}
+
+func (w *World) strikeWire(f schedule.Fault, x *wire) {
+	if f.Kind == "stall" {
+		x.held = time.Now().Add(f.For)
+		return
+	}
+	w.cut(x, f.Lose, f.Kind == "linger")
+	w.lingerUntil = time.Now().Add(f.For)
+}
+
+func (w *World) sign(f schedule.Fault) int64 { return int64(f.For) * int64(1-2*(f.Who/8%2)) * 4 }
+
+// strikeServers lets a fault happen to the database or to the NATS server, and reports whether it could.
+func (w *World) strikeServers(f schedule.Fault) bool {
+	switch f.Kind {
+	case "step-db":
+		w.clock.Offset += w.sign(f)
+		w.judge.Stepped = true
 	case "drop":
-		if out := w.server.Outbound(); len(out) > 0 {
-			w.server.Drop(out[f.Who%len(out)].Conn)
+		out := w.server.Outbound()
+		if len(out) == 0 {
+			return false
 		}
+		w.server.Drop(out[f.Who%len(out)].Conn)
 	case "elect":
-		if all := w.server.Streams(); len(all) > 0 && w.o.Replicas > 1 && w.electAt.IsZero() {
-			w.elects, w.electAt = all[f.Who%len(all)], time.Now().Add(f.For/2)
-			w.server.LoseLeader(w.elects)
+		all := w.server.Streams()
+		if len(all) == 0 || w.o.Replicas == 1 || !w.electAt.IsZero() {
+			return false
 		}
+		w.elects, w.electAt = all[f.Who%len(all)], time.Now().Add(f.For/2)
+		w.server.LoseLeader(w.elects)
 	case "restart":
 		w.server.Restart()
 		w.forget(false)
@@ -123,10 +137,11 @@ func (w *World) strikeServers(f Fault) {
 		to := written - w.r.Uint64N(written/uint64(2+f.Who%20)+1) // #nosec G115 -- positive
 		w.trace.Note("FAULT", "the database is set back to %d of %d", to, written)
 		w.db.SetBack(to)
-		w.setBack = true
+		w.judge.SetBack = true
 		w.forget(true)
 		w.dbBack = time.Now().Add(f.For / 4)
 	}
+	return true
 }
 
 // forget drops the connections to a server that has ended them.
@@ -192,7 +207,7 @@ func (w *World) someRelay(who int) *process {
 }
 
 // someWire is a connection; one that lingers is one to the database.
-func (w *World) someWire(f Fault) *wire {
+func (w *World) someWire(f schedule.Fault) *wire {
 	all := slices.DeleteFunc(slices.Clone(w.wires), func(x *wire) bool { return f.Kind == "linger" && !x.db })
 	if len(all) == 0 {
 		return nil

@@ -11,14 +11,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/internal/simulation/pinned"
-	"github.com/bcc94042/instar/streams"
-	"github.com/bcc94042/instar/streams/outbox"
+	"github.com/bcc94042/instar/internal/simulation/shop"
 	"github.com/bcc94042/instar/streams/outbox/relay"
-	"github.com/bcc94042/instar/streams/outbox/relay/shard"
-	"github.com/bcc94042/instar/streams/outbox/relay/sink"
 )
 
 // dsn is that of the database; how it is reached is up to who dials.
@@ -75,64 +71,23 @@ func (w *World) boot(at *place) {
 	}()
 }
 
-func (w *World) config() outbox.Config {
-	c := outbox.Config{
-		Name: source, DSN: dsn, Mode: w.o.Mode, Batch: w.o.Batch, Poll: 300 * time.Millisecond, Lease: 6 * time.Second,
-		Attempts: 2, BaseBackoff: 200 * time.Millisecond, MaxBackoff: time.Second,
-	}
-	if w.o.Strange {
-		c.Types = &outbox.Types{Names: []string{"order.>"}, Unknown: outbox.ParkUnknown}
-	}
-	return c
-}
-
 func (p *process) run(ctx context.Context) error {
-	w := p.w
-	nc, err := streams.Connect(streams.ConnectOptions{Name: p.place.name, Log: p.log, URL: url, Dial: func(opts ...nats.Option) (*nats.Conn, error) {
-		return nats.Connect(url, append(opts, nats.SetCustomDialer(p), nats.RetryOnFailedConnect(true))...)
-	}})
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	js, err := streams.JetStream(nc)
-	if err != nil {
-		return err
-	}
-	r := &relay.Relay{
-		Config: w.config(), NC: nc, JS: js, Replicas: w.o.Replicas, Fsync: w.o.Fsync, Node: p.place.name, Log: p.log,
-		Leases: &shard.NATSLeases{JS: js, Source: source, Node: p.place.name, Life: 3 * time.Second, Log: p.log},
-		Dial:   func(context.Context, string, string) (net.Conn, error) { return p.connect(true) },
-	}
+	r := shop.Relay{Options: p.w.o, Name: p.place.name, DSN: dsn, NATS: p, Log: p.log, Dial: func(context.Context, string, string) (net.Conn, error) { return p.connect(true) }}
 	return r.Run(ctx)
 }
 
-const url = "nats://127.0.0.1:4222"
-
-// prepare makes what a server has when relays start: the bucket of their leases, and perhaps the stream.
+// prepare makes what a server has when relays start.
 func (w *World) prepare() {
 	w.server.Auto(true)
 	defer w.server.Auto(false)
-	nc, err := nats.Connect(url, nats.InProcessServer(w.server))
+	nc, err := nats.Connect("", nats.InProcessServer(w.server))
 	if err == nil {
 		defer nc.Close()
-		js, errOf := streams.JetStream(nc)
-		err = errors.Join(errOf, streams.EnsureBucket(context.Background(), js, streams.Names{}.Bucket(streams.OwnersBucket), "owners", 0, w.o.Replicas), w.stream(js))
+		err = shop.Prepare(context.Background(), nc, w.o)
 	}
 	if err != nil {
 		panic(err)
 	}
-}
-
-// stream makes the stream of the outbox, where it is not as a relay makes it.
-func (w *World) stream(js jetstream.JetStream) error {
-	if !w.o.Forgets {
-		return nil
-	}
-	c := sink.Stream{Name: stream, Prefix: "outbox", Replicas: w.o.Replicas}.Config()
-	c.Duplicates = 100 * time.Millisecond
-	_, err := js.CreateStream(context.Background(), c)
-	return err
 }
 
 // crash ends a process at once: nothing that it does afterwards reaches anybody.

@@ -7,15 +7,16 @@ import (
 
 	"github.com/bcc94042/instar/internal/simulation/pinned"
 	"github.com/bcc94042/instar/internal/simulation/seeds"
+	"github.com/bcc94042/instar/internal/simulation/shop"
 	"github.com/bcc94042/instar/internal/simulation/trace"
 )
 
 func TestMain(m *testing.M) { seeds.Main(m) }
 
-var world = seeds.World[Options]{Does: "events", Draw: Draw, Aimed: Options.Aimed, Smaller: Options.Smaller, Run: func(o Options, t *trace.Trace) seeds.Went {
+var world = seeds.World[shop.Options]{Does: "events", Draw: shop.Draw, Aimed: shop.Options.Aimed, Smaller: shop.Options.Smaller, Run: func(o shop.Options, t *trace.Trace) seeds.Went {
 	w := newWorld(o, t)
 	w.run()
-	return seeds.Went{Done: len(w.seen), Failures: w.failures, Wrong: w.wrong}
+	return seeds.Went{Done: w.judge.Seen(), Failures: w.failures, Wrong: w.wrong}
 }}
 
 // TestSeeds runs seeds. Without the runtime held still it runs one, in which nothing goes wrong: the parts fit together, and the race detector sees them.
@@ -24,7 +25,7 @@ func TestSeeds(t *testing.T) {
 		world.All(t)
 		return
 	}
-	o := Draw(1)
+	o := shop.Draw(1)
 	o.Faults = nil
 	r := world.Once(t, o.Seed, o, false)
 	require.Empty(t, r.Failures)

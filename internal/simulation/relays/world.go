@@ -4,6 +4,7 @@ package relays
 // wrong. Which one is drawn from the seed.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,11 +15,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/bcc94042/instar/internal/simulation/model"
 	"github.com/bcc94042/instar/internal/simulation/pinned"
 	"github.com/bcc94042/instar/internal/simulation/schedule"
+	"github.com/bcc94042/instar/internal/simulation/shop"
 	"github.com/bcc94042/instar/internal/simulation/tables"
 	"github.com/bcc94042/instar/internal/simulation/trace"
 	"github.com/bcc94042/instar/internal/simulation/wake"
@@ -27,18 +27,19 @@ import (
 
 // World is everything that there is in one run.
 type World struct {
-	o     Options
+	o     shop.Options
 	r     *rand.Rand
 	trace *trace.Trace
 
-	db     *tables.Server
-	server *model.Server
-	wake   wake.Wake // something was sent
-	places []*place
-	all    []*process // relays that were ever started
-	apps   []*app
-	dials  sync.Mutex
-	wires  []*wire
+	db                *tables.Server
+	server            *model.Server
+	wake              wake.Wake // something was sent
+	places            []*place
+	all               []*process // relays that were ever started
+	judge             shop.Judge
+	operated, settled <-chan struct{} // the operator has ended; nil for none
+	dials             sync.Mutex
+	wires             []*wire
 
 	clock              pinned.Clock // of the database
 	flushed            time.Time
@@ -50,9 +51,8 @@ type World struct {
 	fullUntil, electAt time.Time
 	lingerUntil        time.Time
 	elects             string
-	setBack            bool
-	looked             uint64 // of the stream
-	seen               map[uuid.UUID]uint64
+	looked             uint64    // of the stream
+	latest             time.Time // that the clock of the database has been
 	failures           []trace.Failure
 	over               atomic.Bool
 }
@@ -69,14 +69,14 @@ type wire struct {
 const (
 	mostSteps = 100_000
 	calmFor   = 5 * time.Minute // until everything has come to rest after the last fault
-	source    = "shop"
 )
 
-func newWorld(o Options, tr *trace.Trace) *World {
-	w := &World{o: o, r: schedule.Draws(o.Seed, 2), trace: tr, wake: wake.New(), happened: map[int]bool{}, passed: map[int]int{}, wrong: map[string]int{}, seen: map[uuid.UUID]uint64{}}
+func newWorld(o shop.Options, tr *trace.Trace) *World {
+	w := &World{o: o, r: schedule.Draws(o.Seed, 2), trace: tr, wake: wake.New(), happened: map[int]bool{}, passed: map[int]int{}, wrong: map[string]int{}}
 	tr.Began = time.Now()
 	w.db = tables.New(tables.Options{Now: w.dbNow, Mode: string(o.Mode), Shards: o.Shards})
 	w.server = model.New(model.Options{Now: w.now, Replicas: o.Replicas})
+	w.judge = shop.Judge{Options: o, Tables: w.db, Fail: func(format string, args ...any) { w.fail("I13", format, args...) }}
 	return w
 }
 
@@ -98,19 +98,61 @@ func (w *World) run() {
 		w.places = append(w.places, &place{name: fmt.Sprintf("relay-%d", i), clock: &pinned.Clock{}})
 	}
 	for i := range w.o.Apps {
-		w.apps = append(w.apps, w.startApp(i))
+		w.judge.Apps = append(w.judge.Apps, w.reach(fmt.Sprintf("app-%d", i)).Start(i))
 	}
-	if w.until("the applications are done", 20*time.Minute, w.appsDone, true) {
+	if w.o.Operator {
+		w.operated = w.reach("operator").Operate(w.judge.Apps)
+	}
+	if w.until("the applications are done", 20*time.Minute, w.done, true) {
 		done := time.Now()
 		w.until("what was to go wrong has", 2*time.Minute, func() bool { return w.struck() || time.Since(done) > time.Minute }, true)
 	}
 	if len(w.failures) == 0 {
 		w.calm()
 		if w.until("everything has come to rest", calmFor, w.quiet, false) {
-			w.check()
+			w.judge.Check()
+			w.settle()
 		}
 	}
 	w.end()
+}
+
+// reach is how an application, or an operator, reaches the database.
+func (w *World) reach(name string) shop.Database {
+	return shop.Database{
+		Options: w.o, DSN: "postgres://app@127.0.0.1/model?sslmode=disable", Now: w.dbNow, Over: &w.over, Note: func(format string, args ...any) { w.trace.Note(name, format, args...) },
+		Dial: func(context.Context, string, string) (net.Conn, error) { return w.connect(name, nil, true) },
+	}
+}
+
+// done says whether applications and the operator have ended.
+func (w *World) done() bool {
+	all := []<-chan struct{}{w.operated, w.settled}
+	for _, a := range w.judge.Apps {
+		all = append(all, a.Done())
+	}
+	for _, done := range all {
+		if done == nil {
+			continue
+		}
+		select {
+		case <-done:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// settle lets an operator do what is left for him: after that nothing waits any more.
+func (w *World) settle() {
+	stop := make(chan struct{})
+	w.settled = w.reach("operator").Settle(stop)
+	all := w.until("nothing waits after the operator", calmFor, func() bool { return w.judge.Unrest(true) == "" }, false)
+	close(stop)
+	if all && w.until("the operator has ended", time.Minute, w.done, false) {
+		w.judge.Check()
+	}
 }
 
 // struck says that all has gone wrong that does not wait for a moment.
@@ -134,7 +176,7 @@ func (w *World) until(what string, most time.Duration, holds func() bool, faults
 		case holds():
 			return true
 		case time.Since(began) > most || w.trace.Steps > mostSteps:
-			w.fail("I12", "%s: not after %s and %d steps; %s", what, time.Since(began), w.trace.Steps, w.unrest())
+			w.fail("I12", "%s: not after %s and %d steps; %s", what, time.Since(began), w.trace.Steps, w.judge.Unrest(false))
 			return false
 		}
 		if faults {

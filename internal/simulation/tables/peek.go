@@ -7,8 +7,8 @@ type Row struct {
 	ID        id
 	Aggregate string
 	Seq       int64
-	Later     bool   // it was not to be published before a time
 	State     string // in mode claim, or of one that is parked; empty for the others
+	Attempts  int64
 
 	Appended, Committed uint64 // where in the log of the database
 }
@@ -21,19 +21,19 @@ func (s *Server) Rows() (all []Row) {
 	for _, t := range s.d.late.all(nil) {
 		discarded[t.lateKey] = t.marker == 0
 	}
-	row := func(e *event, state string) {
-		all = append(all, Row{e.id, e.typ + "/" + e.agg, e.seq, !e.notBefore.IsZero(), state, e.at, s.d.committed[e.id]})
+	row := func(e *event, state string, attempts int64) {
+		all = append(all, Row{e.id, e.typ + "/" + e.agg, e.seq, state, attempts, e.at, s.d.committed[e.id]})
 	}
 	for _, l := range s.d.log.all(nil) {
 		k := rowKey{l.shard, l.seq}
 		if p := s.d.parked.get(nil, k); p != nil && p.id == l.id {
-			row(&l.event, p.state)
+			row(&l.event, p.state, p.attempts)
 		} else if !discarded[lateKey{k, l.id}] {
-			row(&l.event, "")
+			row(&l.event, "", 0)
 		}
 	}
 	for _, e := range s.d.events.all(nil) {
-		row(&e.event, e.status)
+		row(&e.event, e.status, e.attempts)
 	}
 	slices.SortFunc(all, func(a, b Row) int { return int(a.Seq - b.Seq) })
 	return all
@@ -51,4 +51,12 @@ func (s *Server) Lost(e id) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.d.lost[e]
+}
+
+// Named is the name of a statement; empty is one that is not known.
+func Named(text string) string {
+	if s, err := find(text); err == nil {
+		return s.name
+	}
+	return simple(text)
 }

@@ -40,7 +40,7 @@ var template sync.Once
 // A server that stops while it commits an atomic batch leaves the goroutines of the batch behind (nats-server 2.15.2).
 //
 // Most tests wait for most of their time, so more of them run side by side than there are processors.
-func Main(m *testing.M) {
+func Main(m goleak.TestingM) {
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		_ = f.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0)))

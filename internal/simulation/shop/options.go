@@ -1,10 +1,11 @@
-package relays
+package shop
 
 // What happens in a run: a seed gives Options, which say how much of everything there is and which faults strike when.
 
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,12 +30,19 @@ type Options struct {
 	Strange    bool          // some events are of a type that the relay does not publish
 	Later      bool          // some events are not to be published before a time
 	Forgets    bool          // the stream remembers ids for a moment only
+	Operator   bool          // somebody redrives and discards rows meanwhile
+	Haste      int           // all waits are so many times shorter; 0 is 1
 	Lag        int           // one in so many steps lets time pass while something is on its way; 0 never
 	Faults     []Fault
 }
 
 // Fault is one thing that goes wrong; At is a statement, or a subject, that it waits for.
 type Fault = schedule.Fault
+
+// CutsOff says whether a kind of fault can keep a relay from saying what has become of a row that it has claimed.
+func CutsOff(kind string) bool {
+	return slices.Contains([]string{"crash", "cut", "stall", "zombie", "linger", "crash-db", "set-back"}, kind)
+}
 
 // kinds are what can go wrong, each as often as it is in the list.
 var kinds = strings.Fields("crash crash crash cut cut cut stall zombie zombie zombie linger drop elect restart full crash-db crash-db set-back step step-db stop")
@@ -48,7 +56,7 @@ func Draw(seed uint64) Options {
 	o := Options{
 		Seed: seed, Mode: []outbox.Mode{outbox.Log, outbox.Log, outbox.Claim}[r.IntN(3)], Shards: 1 + r.IntN(3), Relays: 1 + r.IntN(3), Replicas: []int{1, 1, 3}[r.IntN(3)], Fsync: r.IntN(3) == 0,
 		Batch: []int{1, 3, 10, 0}[r.IntN(4)], Apps: 1 + r.IntN(3), Turns: 4 + r.IntN(10), Aggregates: 1 + r.IntN(5), Pace: []time.Duration{100 * time.Millisecond, time.Second, 4 * time.Second}[r.IntN(3)],
-		Async: r.IntN(3) == 0, Strange: r.IntN(3) == 0, Later: r.IntN(4) == 0, Forgets: r.IntN(2) == 0, Lag: []int{0, 20, 100}[r.IntN(3)],
+		Async: r.IntN(3) == 0, Strange: r.IntN(3) == 0, Later: r.IntN(4) == 0, Forgets: r.IntN(2) == 0, Lag: []int{0, 20, 100}[r.IntN(3)], Operator: r.IntN(3) == 0,
 	}
 	if r.IntN(8) > 0 { // now and then nothing goes wrong
 		o.Faults = drawFaults(r, o)
@@ -103,7 +111,7 @@ func (o Options) Smaller() (all []Options) {
 	for _, change := range []func(*Options){
 		func(c *Options) { c.Relays = max(1, c.Relays-1) }, func(c *Options) { c.Apps = max(1, c.Apps-1) }, func(c *Options) { c.Turns = max(1, c.Turns/2) }, func(c *Options) { c.Turns = max(1, c.Turns-1) },
 		func(c *Options) { c.Shards = 1 }, func(c *Options) { c.Aggregates = max(1, c.Aggregates-1) }, func(c *Options) { c.Replicas = 1 }, func(c *Options) { c.Fsync = false },
-		func(c *Options) { c.Async = false }, func(c *Options) { c.Strange = false }, func(c *Options) { c.Later = false }, func(c *Options) { c.Forgets = false }, func(c *Options) { c.Lag = 0 }, func(c *Options) { c.Batch = 0 },
+		func(c *Options) { c.Async = false }, func(c *Options) { c.Strange = false }, func(c *Options) { c.Later = false }, func(c *Options) { c.Forgets = false }, func(c *Options) { c.Operator = false }, func(c *Options) { c.Lag = 0 }, func(c *Options) { c.Batch = 0 },
 	} {
 		c := o
 		if change(&c); fmt.Sprint(c) != fmt.Sprint(o) {
@@ -112,3 +120,6 @@ func (o Options) Smaller() (all []Options) {
 	}
 	return all
 }
+
+// short is a wait in the haste of the options.
+func (o Options) short(d time.Duration) time.Duration { return d / time.Duration(max(o.Haste, 1)) }
