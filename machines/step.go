@@ -188,6 +188,7 @@ func (s *stepping[D]) feed(input string) error {
 		return &Refusal{Code: CodeNotFound, Message: fmt.Sprintf("%s %s does not exist", s.m.Name, s.before.Key()), Command: input, Allowed: s.m.Allowed(None)}
 	}
 	var shut *Guard[D]
+	needs := "" // as the first guard says that has something to say
 	for _, info := range s.rows(input) {
 		edge := &s.def.Edges[info.row]
 		open := edge.If == nil || edge.If.Holds(s.tx)
@@ -200,13 +201,13 @@ func (s *stepping[D]) feed(input string) error {
 		if open {
 			return s.take(info, edge)
 		}
-		shut = cmp.Or(shut, edge.If)
+		shut, needs = cmp.Or(shut, edge.If), cmp.Or(needs, edge.If.Doc)
 	}
 	r := &Refusal{Code: CodeTransition, State: s.before.State, Command: input, Allowed: s.m.Allowed(s.before.State)}
 	switch state := s.states[s.before.State]; {
 	case shut != nil:
 		r.Code = CodeGuard
-		r.Message = fmt.Sprintf("cannot %s %s %s while it is %s: %s", input, s.m.Name, s.before.Key(), cmp.Or(s.before.State, "not there"), cmp.Or(shut.Doc, "not "+shut.Name))
+		r.Message = fmt.Sprintf("cannot %s %s %s while it is %s: %s", input, s.m.Name, s.before.Key(), cmp.Or(s.before.State, "not there"), cmp.Or(needs, "not "+shut.Name))
 	case s.m.inputs[input].Birth && state != nil && !state.Terminal:
 		r.Code = CodeExists
 		r.Message = fmt.Sprintf("%s %s exists already and is %s", s.m.Name, s.before.Key(), s.before.State)

@@ -54,6 +54,15 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// What does not fit is told also of an entry that is there.
+func TestWhatDoesNotFitIsTold(t *testing.T) {
+	t.Parallel()
+	e, _, err := queue.Machine.Step(queue.Machine.New("default", "", "type-lines"), machines.Input{Command: "configure", Body: json.RawMessage(`{"limit":1}`)})
+	require.NoError(t, err)
+	_, _, err = queue.Machine.Step(e, machines.Input{Command: "configure", Body: json.RawMessage(`{"aging":"30s"}`)})
+	require.ErrorContains(t, err, "aging is for cluster")
+}
+
 func TestAnEntryIsConfiguredPausedAndDeleted(t *testing.T) {
 	t.Parallel()
 	e := queue.Machine.New("default", "", "all")
