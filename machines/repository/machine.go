@@ -79,7 +79,7 @@ var table = append([]machines.Edge[Data]{
 	{From: Derived, On: CommandPause, To: machines.Same, Do: pause, Emit: emit(EventPaused)},
 	{From: Derived, On: CommandResume, If: paused, To: machines.Same, Do: resume, Emit: emit(EventResumed)},
 	{From: Derived, On: CommandResume, To: machines.Same, Noop: true},
-	{From: Derived, On: CommandDelete, To: Deleting, Emit: emit(EventDeletion)},
+	{From: Derived, On: CommandDelete, To: Deleting, Do: func(s *step) { s.Fail(nil) }, Emit: emit(EventDeletion)},
 	{From: only(Deleting), On: CommandDelete, To: machines.Same, Noop: true},
 	{From: only(Deleting), On: TimeoutDelete, To: machines.Same, Do: stalled, Emit: emit(EventDeletionStalled)},
 
