@@ -231,11 +231,15 @@ func (b *Board) Rated(key string) bool {
 const MaxRates = 1000
 
 // Full is the entry that takes no more tasks of a type and pool, and its cap. Where none is full, the task has a place from now on, which lapses soon unless it is seen to be queued.
+// A place that it was given before does not stand in its own way.
 func (b *Board) Full(key, typ, pool string) (entry string, most int, full bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.lapse(time.Now())
 	namespace, _, _ := split(key)
+	if !b.at[key].promised.IsZero() {
+		b.forget(key)
+	}
 	for _, e := range entriesOf(namespace, typ, pool) {
 		item, ok := b.Queues.Get(e)
 		if !ok || item.State == queue.Deleted {

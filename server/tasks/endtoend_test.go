@@ -227,6 +227,8 @@ func capped(p *place) {
 	for i := range 3 {
 		p.task(fmt.Sprintf("t%d", i), `{"type":"few"}`)
 	}
+	plan := p.post("/v1/repositories/a/run-all", `{"dryRun":true,"types":["few"]}`) // which takes none of them their place
+	require.Equal(p.t, []any{"a.t0", "a.t1"}, plan["jobs"])
 	p.post("/v1/tasks/t0/run", "")
 	p.post("/v1/tasks/t1/run", "")
 	p.eventually("it is full", func() bool {
