@@ -149,7 +149,13 @@ func (q *Request) fail(err error) {
 func explains(p *problem.Problem) bool {
 	switch p.Status {
 	case http.StatusConflict:
-		return p.Code != problem.CodeQuota // there is no entity
+		switch p.Code {
+		case problem.CodeQuota: // there is no entity
+			return false
+		case machines.CodeExists, machines.CodeGuard: // or another one is there
+			return p.CurrentState != machines.None
+		}
+		return true
 	case http.StatusPreconditionFailed, http.StatusPreconditionRequired:
 		return true
 	}

@@ -78,6 +78,8 @@ func TestGolden(t *testing.T) {
 		{file: "delete", args: "service delete web --if-match 42 -o name"},
 		{file: "refused", args: "service update deleting --image hello"},
 		{file: "exists", args: "service create ready --image hello"},
+		{file: "exists-another", args: "service create claimed --image hello"},
+		{file: "missing-another", args: "service create orphan --image hello"},
 		{file: "invalid", args: "service create invalid"},
 		{file: "guarded", args: "service purge guarded -y"},
 		{file: "dead", args: "service refresh dead"},

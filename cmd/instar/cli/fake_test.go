@@ -187,7 +187,11 @@ func (f *fake) command(w http.ResponseWriter, r *http.Request) {
 	case "deleting":
 		answer(w, 409, problemJSON("transition-not-allowed", 409, "service: update while DELETING", `,"currentState":"DELETING","allowedCommands":["refresh","purge"],"page":"/ui/entities/service/deleting"`))
 	case "ready":
-		answer(w, 409, problemJSON("already-exists", 409, "the service exists", ""))
+		answer(w, 409, problemJSON("already-exists", 409, "the service exists", `,"currentState":"READY","allowedCommands":["update"]`))
+	case "claimed":
+		answer(w, 409, problemJSON("already-exists", 409, "the service default.other has the key k", ""))
+	case "orphan":
+		answer(w, 404, problemJSON("not-found", 404, "there is no repository people; create it first", ""))
 	case "moved":
 		answer(w, 412, problemJSON("precondition-failed", 412, "the entity is at revision 7", ""))
 	case "invalid":
@@ -214,7 +218,7 @@ func (f *fake) command(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Idempotent-Replayed", "true")
 		answer(w, 200, `{"outcome":"applied","state":"READY","version":1,"revision":2,"generation":1,"commandId":"c1"}`)
 	default:
-		answer(w, 404, problemJSON("not-found", 404, "there is no such service", ""))
+		answer(w, 404, problemJSON("not-found", 404, "there is no such service", `,"allowedCommands":["create"]`))
 	}
 }
 
@@ -234,7 +238,7 @@ func (f *fake) entity(w http.ResponseWriter, r *http.Request) {
 	case "slow":
 		answer(w, 504, problemJSON("operation-timeout", 504, "the index has not reached minRevision yet", ""))
 	default:
-		answer(w, 404, problemJSON("not-found", 404, "there is no such service", ""))
+		answer(w, 404, problemJSON("not-found", 404, "there is no such service", `,"allowedCommands":["create"]`))
 	}
 }
 
@@ -272,7 +276,7 @@ func (f *fake) watch(w http.ResponseWriter, r *http.Request) {
 	}
 	id := r.PathValue("id")
 	if id == "none" {
-		answer(w, 404, problemJSON("not-found", 404, "there is no such service", ""))
+		answer(w, 404, problemJSON("not-found", 404, "there is no such service", `,"allowedCommands":["create"]`))
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")

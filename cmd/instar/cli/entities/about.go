@@ -23,6 +23,9 @@ func about(err error, m *machines.Machine, id string) error {
 	at := func(verb string) error { return command.Try(err, "instar %s %s %s", m.Name, verb, id) }
 	switch p.Code {
 	case machines.CodeNotFound:
+		if len(p.AllowedCommands) == 0 { // it is something else that is not there, which the detail names
+			return err
+		}
 		for _, c := range m.Commands() {
 			if c.Birth {
 				return command.Try(err, "instar %s ls, or instar %s %s %s", m.Name, m.Name, c.Name, id)
@@ -40,7 +43,12 @@ func about(err error, m *machines.Machine, id string) error {
 			return err
 		}
 		return at("get")
-	case machines.CodeExists, machines.CodePrecondition, machines.CodeParked:
+	case machines.CodeExists:
+		if p.CurrentState == machines.None { // another one is there, which the detail names
+			return err
+		}
+		return at("get")
+	case machines.CodePrecondition, machines.CodeParked:
 		return at("get")
 	case machines.CodeUnknown, machines.CodeStale:
 		return at("events")
