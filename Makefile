@@ -172,8 +172,8 @@ bench-proxy: ## measure the proxy in front of tenants beside a bare httputil.Rev
 simulate: ## run seeds of the simulation for FOR=5m; SEED=7 shows one step by step, OF=relays is the world of an outbox
 	$(GO) run ./internal/simulation/cmd/simulate $(if $(OF),-of $(OF)) $(if $(AIM),-aim $(AIM)) $(if $(SEED),-seed $(SEED),-for $(or $(FOR),5m) $(if $(SEEDS),-seeds $(SEEDS)) $(if $(FROM),-from $(FROM)))
 
-repeats: ## run seeds of the simulation in two processes, and compare them step by step
-	$(GO) run ./internal/simulation/cmd/simulate -repeats
+repeats: ## run seeds of the simulation in two processes, and compare them step by step; OF=relays as above
+	$(GO) run ./internal/simulation/cmd/simulate -repeats $(if $(OF),-of $(OF))
 
 mutants: ## take guards out of the program one by one, and see that the simulation finds each; MUTANT=name runs one
 	$(GO) run ./internal/simulation/cmd/simulate -mutants $(or $(MUTANT),all)

@@ -37,23 +37,5 @@ func TestSeeds(t *testing.T) {
 	require.Positive(t, r.Done)
 }
 
-// TestASeedRepeats runs the same seeds twice: all steps are equal, and the sums of different seeds are not.
-func TestASeedRepeats(t *testing.T) {
-	if !pinned.Pinned {
-		t.Skip("the runtime is not held still; cmd/simulate builds a program where it is")
-	}
-	first, sums := map[uint64]seeds.Report[schedule.Options]{}, map[uint64]bool{}
-	for seed := uint64(1); seed <= 10; seed++ {
-		first[seed] = world.Once(t, seed, schedule.Draw(seed), true)
-		sums[first[seed].Sum] = true
-	}
-	require.Len(t, sums, len(first))
-	for seed := uint64(1); seed <= 10; seed++ {
-		again, before := world.Once(t, seed, schedule.Draw(seed), true).Taken, first[seed].Taken
-		n := 0
-		for n < min(len(again), len(before)) && again[n] == before[n] {
-			n++
-		}
-		require.Equal(t, before[n:min(n+5, len(before))], again[n:min(n+5, len(again))], "seed %d from its step %d on", seed, n+1)
-	}
-}
+// TestASeedRepeats shows that a seed makes the same run again.
+func TestASeedRepeats(t *testing.T) { world.Repeats(t) }

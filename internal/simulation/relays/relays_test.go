@@ -31,3 +31,6 @@ func TestSeeds(t *testing.T) {
 	require.Empty(t, r.Failures)
 	require.Positive(t, r.Done)
 }
+
+// TestASeedRepeats shows that a seed makes the same run again.
+func TestASeedRepeats(t *testing.T) { world.Repeats(t) }

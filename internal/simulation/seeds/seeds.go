@@ -117,6 +117,27 @@ func (w World[O]) All(t *testing.T) {
 	require.Zero(t, failed)
 }
 
+// Repeats runs the same seeds twice: all steps are equal, and the sums of different seeds are not.
+func (w World[O]) Repeats(t *testing.T) {
+	if !pinned.Pinned {
+		t.Skip("the runtime is not held still; cmd/simulate builds a program where it is")
+	}
+	first, sums := map[uint64]Report[O]{}, map[uint64]bool{}
+	for seed := uint64(1); seed <= 10; seed++ {
+		first[seed] = w.Once(t, seed, w.Draw(seed), true)
+		sums[first[seed].Sum] = true
+	}
+	require.Len(t, sums, len(first))
+	for seed := uint64(1); seed <= 10; seed++ {
+		again, before := w.Once(t, seed, w.Draw(seed), true).Taken, first[seed].Taken
+		n := 0
+		for n < min(len(again), len(before)) && again[n] == before[n] {
+			n++
+		}
+		require.Equal(t, before[n:min(n+5, len(before))], again[n:min(n+5, len(again))], "seed %d from its step %d on", seed, n+1)
+	}
+}
+
 // show prints the end of a trace; all of it with -trace.
 func (r Report[O]) show() {
 	lines := r.Lines
