@@ -231,6 +231,7 @@ func (j *job) verify(ctx context.Context) (_ any, err error) {
 	if err := j.elsewhere(ctx); err != nil {
 		return nil, err
 	}
+	j.mover.Fenced = j.body.Request.Mode != machine.ModeSnapshot // mode online reads this way what is shared with others
 	if j.online() {
 		return j.follow(ctx)
 	}

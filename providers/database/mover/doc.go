@@ -2,7 +2,7 @@
 //
 // How a row passes: [Mover.Prepare] cuts every table into ranges of its key and stores them in the target (plan.go). [Mover.Copy] takes the
 // ranges that are not done, several tables at a time, and copies each by COPY through a pipe (copy.go); the range is marked as done in the
-// transaction that has the rows. [Mover.Verify] compares counts and hashes, first of whole tables, then of ranges, and copies again what
+// transaction that has the rows. [Mover.Verify] compares counts and hashes of ranges, and copies again what
 // differs (verify.go). [Mover.Sequences] sets the sequences.
 //
 // The contract:
@@ -12,6 +12,8 @@
 //     row, ends the connections of earlier attempts, and raises the fence: afterwards no earlier attempt commits anything.
 //   - Verify reads the source in one snapshot. When it returns without differences, the target has exactly the rows of that snapshot,
 //     whoever wrote meanwhile. What was written after it is the business of the fence, or of the subscription.
+//   - Behind a fence the tenant's rows are the same at any time, so each range is a statement with a snapshot of its own: one that lasts as long as a large tenant is compared
+//     would keep the source from cleaning up after everybody. Tables that are copied whole are written by others: each is read in one snapshot.
 //   - The source is only read. Nothing in the target fires: its sessions run as replicas (session_replication_role).
 //   - Bytes per second are limited over all tables together. Memory does not depend on the size of rows or tables.
 package mover

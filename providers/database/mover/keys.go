@@ -129,8 +129,8 @@ func (m *Mover) both(ctx context.Context, do func(source, target *pgx.Conn) erro
 	return do(source, target)
 }
 
-// Differences are the rows that are not the same on both sides, each side read at its own time: first whole tables are compared, then the
-// ranges of those that differ, then the rows of the ranges. Tables that are the same are not in it.
+// Differences are the rows that are not the same on both sides, each side read at its own time: first the ranges of the tables are compared, then the
+// rows of those that differ. Tables that are the same are not in it.
 func (m *Mover) Differences(ctx context.Context) (list []*Keys, rows int64, err error) {
 	err = m.both(ctx, func(source, target *pgx.Conn) error {
 		for _, t := range m.Tables {
@@ -150,26 +150,16 @@ func (m *Mover) Differences(ctx context.Context) (list []*Keys, rows int64, err 
 
 func (m *Mover) differences(ctx context.Context, source, target *pgx.Conn, t *catalog.Table) (*Keys, int64, error) {
 	k := &Keys{Table: t}
-	all, b, err := m.digests(ctx, source, target, t, span{})
-	if err != nil || all == b {
-		return k, all.Rows, err
-	}
-	known, err := spans(ctx, target, t, `true`)
+	f, err := m.differing(ctx, source, target, t)
 	if err != nil {
 		return nil, 0, err
 	}
-	for _, s := range known {
-		a, b, err := m.digests(ctx, source, target, t, s)
-		if err != nil {
+	for _, s := range f.spans {
+		if err := m.differ(ctx, source, target, t, m.within(t, s), k); err != nil {
 			return nil, 0, err
 		}
-		if a != b {
-			if err := m.differ(ctx, source, target, t, m.within(t, s), k); err != nil {
-				return nil, 0, err
-			}
-		}
 	}
-	return k, all.Rows, nil
+	return k, f.source.Rows, nil
 }
 
 // Below are the rows of children that hang on some rows and are not the same on both sides.

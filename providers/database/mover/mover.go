@@ -21,6 +21,7 @@ type Mover struct {
 	Enterprise     string
 	Tables         []*catalog.Table
 	SameOrder      bool // both databases order texts alike; else keys are compared by their bytes
+	Fenced         bool // nobody writes the tenant's rows in the source, so that they need not be read in one snapshot
 
 	RangeRows  int            // at most, per range; 0 is 10,000
 	RangeBytes int64          // about, per range; 0 is 16 MiB

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -280,6 +281,46 @@ func TestTheComparisonFindsEveryKindOfDifference(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Empty(t, v.Open(), name)
 		databasetest.Same(t, w.source, w.target, "acme")
+	}
+}
+
+// As long as a snapshot is held, the source cannot clean up after anybody: behind a fence none outlives the statement that reads a range. What others write, too, is read in one.
+func TestTheComparisonBehindAFenceHoldsNoSnapshot(t *testing.T) {
+	t.Parallel()
+	w := setup(t, 60)
+	m := w.begin(t, 2)
+	_, err := m.Copy(t.Context())
+	require.NoError(t, err)
+	for _, fenced := range []bool{true, false} {
+		watcher := databasetest.Open(t, w.source)
+		var mu sync.Mutex
+		var failed error
+		held, of := 0, map[string]int{}
+		m.Fenced = fenced
+		m.Source = databasetest.Through(t, w.source, func(sql string) databasetest.Fault {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, t := range m.Tables {
+				if strings.Contains(sql, "from "+t.Quoted()+" ") {
+					of[t.String()]++
+				}
+			}
+			if !strings.Contains(sql, `from "public".`) || strings.Contains(sql, `"countries"`) {
+				return databasetest.None
+			}
+			var n int
+			err := watcher.QueryRow(context.Background(), `select count(backend_xmin) from pg_stat_activity where datname = current_database() and application_name like 'instar 2 %'`).Scan(&n)
+			held, failed = held+n, errors.Join(failed, err)
+			return databasetest.None
+		})
+		v, err := m.Verify(t.Context(), true)
+		require.NoError(t, err)
+		require.Empty(t, v.Discrepancies)
+		mu.Lock()
+		require.NoError(t, failed)
+		require.Equal(t, fenced, held == 0, "%d of the statements began with a snapshot of an earlier one", held)
+		require.Greater(t, of["orders"], 8, "its ranges are read one by one")
+		mu.Unlock()
 	}
 }
 

@@ -3,6 +3,7 @@ package mover
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -135,12 +136,18 @@ func (m *Mover) keyColumns(t *catalog.Table) []string {
 	list := make([]string, len(t.Key))
 	for i, c := range t.Key {
 		list[i] = catalog.Alias + "." + pg.Ident(c.Name)
-		if c.Collated && !m.SameOrder {
+		if m.recollated(c) {
 			list[i] += ` collate "C"`
 		}
 	}
 	return list
 }
+
+// recollated are columns that are ordered otherwise than an index of them is, because each database may order their values in its own way.
+func (m *Mover) recollated(c catalog.Column) bool { return c.Collated && !m.SameOrder }
+
+// reordered reports whether no index of the key has its order.
+func (m *Mover) reordered(t *catalog.Table) bool { return slices.ContainsFunc(t.Key, m.recollated) }
 
 // within is the condition of a range.
 func (m *Mover) within(t *catalog.Table, s span) string {

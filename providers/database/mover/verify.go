@@ -3,6 +3,7 @@ package mover
 import (
 	"context"
 	"fmt"
+	"math/big"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -51,71 +52,124 @@ func (v *Verified) Open() []Discrepancy {
 	return list
 }
 
-// Verify compares every table in one snapshot of the source. With repair, it copies ranges that differ again, in that snapshot, and
-// compares once more.
+// Verify compares every table. Without a fence it reads the source in one snapshot: with repair, it copies ranges that differ again, in that snapshot, and compares once more. Behind a fence
+// it holds none for longer than a range takes, or a table that is copied whole.
 func (m *Mover) Verify(ctx context.Context, repair bool) (v Verified, err error) {
 	err = m.both(ctx, func(source, target *pgx.Conn) error {
-		return pgx.BeginTxFunc(ctx, source, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(pgx.Tx) error {
-			for _, t := range m.Tables {
-				d, rows, err := m.compare(ctx, source, target, t, repair)
-				if err != nil {
-					return fmt.Errorf("table %s: %w", t, err)
-				}
-				v.Tables, v.Rows = v.Tables+1, v.Rows+rows
-				if d != nil {
-					v.Discrepancies = append(v.Discrepancies, *d)
-				}
+		tables := func(list ...*catalog.Table) func() error {
+			return func() error { return m.verify(ctx, source, target, list, repair, &v) }
+		}
+		if !m.Fenced {
+			return snapshot(ctx, source, tables(m.Tables...))
+		}
+		for _, t := range m.Tables {
+			do := tables(t)
+			if t.Kind == catalog.Reference { // which others write
+				do = func() error { return snapshot(ctx, source, tables(t)) }
 			}
-			return nil
-		})
+			if err := do(); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return v, err
 }
 
+// snapshot has all that is read from the source meanwhile be of one time. As long as it lasts, the source cannot clean up what anybody has deleted.
+func snapshot(ctx context.Context, source *pgx.Conn, do func() error) error {
+	return pgx.BeginTxFunc(ctx, source, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(pgx.Tx) error { return do() })
+}
+
+func (m *Mover) verify(ctx context.Context, source, target *pgx.Conn, tables []*catalog.Table, repair bool, v *Verified) error {
+	for _, t := range tables {
+		d, rows, err := m.compare(ctx, source, target, t, repair)
+		if err != nil {
+			return fmt.Errorf("table %s: %w", t, err)
+		}
+		v.Tables, v.Rows = v.Tables+1, v.Rows+rows
+		if d != nil {
+			v.Discrepancies = append(v.Discrepancies, *d)
+		}
+	}
+	return nil
+}
+
 func (m *Mover) compare(ctx context.Context, source, target *pgx.Conn, t *catalog.Table, repair bool) (*Discrepancy, int64, error) {
-	all := span{}
-	a, b, err := m.digests(ctx, source, target, t, all)
+	f, err := m.differing(ctx, source, target, t)
 	if err != nil {
 		return nil, 0, err
 	}
-	if a == b {
-		return nil, a.Rows, m.verified(ctx, target, t)
+	if len(f.spans) == 0 {
+		return nil, f.source.Rows, m.verified(ctx, target, t)
 	}
-	d := &Discrepancy{Table: t.String(), Type: ChecksumMismatch, Source: a, Target: b}
-	if a.Rows != b.Rows {
+	d := &Discrepancy{Table: t.String(), Type: ChecksumMismatch, Source: f.source, Target: f.target, Ranges: len(f.spans)}
+	if f.source.Rows != f.target.Rows {
 		d.Type = RowCountMismatch
 	}
-	known, err := spans(ctx, target, t, `true`)
-	if err == nil {
-		known, err = m.cutOpen(ctx, source, t, known, nil)
+	if !repair {
+		return d, f.source.Rows, nil
 	}
+	if err := m.again(ctx, source, target, t, f.spans); err != nil {
+		return nil, 0, err
+	}
+	left, err := m.differing(ctx, source, target, t)
 	if err != nil {
 		return nil, 0, err
 	}
-	var differ []span
-	for _, s := range known {
-		x, y, err := m.digests(ctx, source, target, t, s)
+	if d.Repaired = len(left.spans) == 0; d.Repaired {
+		return d, f.source.Rows, m.verified(ctx, target, t)
+	}
+	return d, f.source.Rows, nil
+}
+
+// difference is what a comparison of one table has found.
+type difference struct {
+	source, target Digest // of all its rows
+	spans          []span // that are not the same
+}
+
+// differing compares a table range by range. One whose key has another order than its index has would be read whole for each range, so it is compared whole first.
+func (m *Mover) differing(ctx context.Context, source, target *pgx.Conn, t *catalog.Table) (f difference, err error) {
+	known, err := spans(ctx, target, t, `true`)
+	if err != nil {
+		return f, err
+	}
+	if len(known) == 0 { // it came after the move
+		known = []span{{}}
+	}
+	if known, err = m.cutOpen(ctx, source, t, known, nil); err != nil {
+		return f, err
+	}
+	if m.reordered(t) {
+		if f, err = m.ranges(ctx, source, target, t, []span{{}}); err != nil || len(f.spans) == 0 {
+			return f, err
+		}
+	}
+	return m.ranges(ctx, source, target, t, known)
+}
+
+func (m *Mover) ranges(ctx context.Context, source, target *pgx.Conn, t *catalog.Table, list []span) (f difference, err error) {
+	var sums [2]big.Int
+	for _, s := range list {
+		a, b, err := m.digests(ctx, source, target, t, s)
 		if err != nil {
-			return nil, 0, err
+			return f, err
 		}
-		if x != y {
-			differ = append(differ, s)
+		if a != b {
+			f.spans = append(f.spans, s)
+		}
+		f.source.Rows, f.target.Rows = f.source.Rows+a.Rows, f.target.Rows+b.Rows
+		for i, hash := range []string{a.Hash, b.Hash} {
+			n, ok := new(big.Int).SetString(hash, 10)
+			if !ok {
+				return f, fmt.Errorf("a sum of hashes is no number: %q", hash)
+			}
+			sums[i].Add(&sums[i], n)
 		}
 	}
-	d.Ranges = len(differ)
-	if !repair || len(differ) == 0 {
-		return d, a.Rows, nil
-	}
-	if err := m.again(ctx, source, target, t, differ); err != nil {
-		return nil, 0, err
-	}
-	if _, b, err = m.digests(ctx, source, target, t, all); err != nil {
-		return nil, 0, err
-	}
-	if d.Repaired = a == b; d.Repaired {
-		return d, a.Rows, m.verified(ctx, target, t)
-	}
-	return d, a.Rows, nil
+	f.source.Hash, f.target.Hash = sums[0].String(), sums[1].String()
+	return f, nil
 }
 
 // again replaces ranges of one table in one transaction, all deleted before the first is copied: a row that has moved from one to another
