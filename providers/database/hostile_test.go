@@ -53,7 +53,7 @@ func fillHostile(t *testing.T, a pg.Address, tenant string, n int) {
 // A table that cannot be moved is named as it is called.
 func TestATableWithAHostileNameIsRefusedByIt(t *testing.T) {
 	t.Parallel()
-	tenant := fresh("hostile-refused")
+	tenant := "hostile-refused"
 	s := setup(t, tenant)
 	databasetest.Exec(t, s.p.Source, fmt.Sprintf(`create schema %s; create table %s (%s text)`, pg.Ident(hostile.schema), pg.Ident(hostile.schema, hostile.child), pg.Ident(hostile.tenant)))
 	s.p.Catalogue.Schemas, s.p.Catalogue.Column = []string{hostile.schema}, hostile.tenant
@@ -69,7 +69,7 @@ func TestTablesWithHostileNamesAreMovedAndTakenBack(t *testing.T) {
 	for _, mode := range []string{"offline", "online"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			tenant := fresh("hostile-" + mode)
+			tenant := "hostile-" + mode
 			s := setup(t, tenant)
 			dir := t.TempDir()
 			databasetest.WriteMigrations(t, dir, "00003_hostile.sql", "-- +goose Up\n-- +goose StatementBegin\n"+hostileTables()+"-- +goose StatementEnd\n")

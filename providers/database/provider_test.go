@@ -2,7 +2,6 @@ package database_test
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/internal/postgres"
 	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database"
@@ -36,14 +36,20 @@ type session struct {
 	all   strings.Builder // everything that was emitted or stored
 }
 
-// fresh is a name of a tenant that no run before has left a database of on the server.
-func fresh(name string) string { return name + "-" + strings.ToLower(rand.Text()[:8]) }
-
 func setup(t *testing.T, tenant string) *session {
 	t.Helper()
-	source := databasetest.Shared(t, &suite, 20, tenant, "other")
+	return setupIn(t, &suite, tenant)
+}
+
+// setupIn has the shared database in a cluster, which may be another one than that of the tenants' own.
+func setupIn(t *testing.T, shared *postgres.Suite, tenant string) *session {
+	t.Helper()
+	source := databasetest.Shared(t, shared, 20, tenant, "other")
 	databasetest.Exec(t, source, `drop table public.events; alter table public.orders replica identity using index orders_tenant;
 		create unique index names_tenant on public.names (enterprise_id, name); alter table public.names replica identity using index names_tenant`)
+	name, err := pg.DatabaseName(tenant)
+	require.NoError(t, err)
+	databasetest.Forget(t, pg.Address{DSN: suite.Cluster(t).DSN("postgres")}, name)
 	set, err := secret.NewKeyset()
 	require.NoError(t, err)
 	keys, err := secret.Open(set)
@@ -116,7 +122,7 @@ func TestATenantIsMovedInEveryMode(t *testing.T) {
 	for _, mode := range []string{"offline", "online", "snapshot"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			tenant := fresh("moved-" + mode)
+			tenant := "moved-" + mode
 			s := setup(t, tenant)
 			s.twice, s.p.Parallel = true, 0
 			s.command("request", fmt.Sprintf(`{"enterpriseId":%q,"mode":%q}`, tenant, mode))

@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"strings"
 	"sync"
@@ -17,10 +18,12 @@ import (
 	"github.com/bcc94042/instar/providers/database/secret"
 )
 
-func server(t *testing.T) *admin.Server {
+// server is one on which nothing has these names.
+func server(t *testing.T, names ...string) *admin.Server {
 	t.Helper()
 	s := &admin.Server{Name: "t1", DSN: suite.Cluster(t).DSN("postgres")}
 	require.NoError(t, s.Setup(t.Context()))
+	databasetest.Forget(t, pg.Address{DSN: s.DSN}, names...)
 	return s
 }
 
@@ -31,7 +34,7 @@ func names(t *testing.T, s *admin.Server, like string) string {
 
 func TestADatabaseIsMadeOnce(t *testing.T) {
 	t.Parallel()
-	s := server(t)
+	s := server(t, "tenant_once", "tenant_foreign")
 	spec := admin.Spec{Name: "tenant_once", Session: "s1", Fence: 1}
 	var all sync.WaitGroup
 	errs := make([]error, 4)
@@ -63,7 +66,7 @@ func role(t *testing.T, s *admin.Server, spec admin.Spec, sealed string) secret.
 
 func TestARoleGetsInByItsPasswordOnly(t *testing.T) {
 	t.Parallel()
-	s := server(t)
+	s := server(t, "tenant_role", "tenant_role2")
 	spec := admin.Spec{Name: "tenant_role", Session: "s1", Fence: 1}
 	require.NoError(t, s.Create(t.Context(), spec))
 	first := role(t, s, spec, "first")
@@ -100,7 +103,7 @@ func TestARoleGetsInByItsPasswordOnly(t *testing.T) {
 
 func TestALateCreateIsRefusedAfterTheUndo(t *testing.T) {
 	t.Parallel()
-	s := server(t)
+	s := server(t, "tenant_late", "tenant_late2")
 	var obsolete *pg.ObsoleteError
 	const grace = 24 * time.Hour // longer than the sweep of the test beside it, on the same server, is ahead
 	for _, made := range []bool{true, false} {
@@ -127,7 +130,7 @@ func TestALateCreateIsRefusedAfterTheUndo(t *testing.T) {
 // What a session has undone stays undone while others have the name, and when they have gone.
 func TestALateCreateIsRefusedAfterOthersHadTheName(t *testing.T) {
 	t.Parallel()
-	s := server(t)
+	s := server(t, "tenant_after")
 	spec := func(session string, fence uint64) admin.Spec {
 		return admin.Spec{Name: "tenant_after", Session: session, Fence: fence}
 	}
@@ -147,7 +150,7 @@ func TestALateCreateIsRefusedAfterOthersHadTheName(t *testing.T) {
 
 func TestQuarantineEndsConnectionsAndIsSweptAfterItsGracePeriod(t *testing.T) {
 	t.Parallel()
-	s := server(t)
+	s := server(t, "tenant_gone")
 	spec := admin.Spec{Name: "tenant_gone", Session: "s1", Fence: 1}
 	require.NoError(t, s.Create(t.Context(), spec))
 	role(t, s, spec, "x")
@@ -172,7 +175,7 @@ func TestQuarantineEndsConnectionsAndIsSweptAfterItsGracePeriod(t *testing.T) {
 
 // Each life of a tenant leaves a database of its own; its role goes with the last, and one that cannot be dropped keeps no other.
 func TestEachLifeIsSwept(t *testing.T) { // before those beside it, whose databases it would sweep
-	s := server(t)
+	s := server(t, "tenant_lives", "tenant_bound")
 	for i := range 2 {
 		for _, name := range []string{"tenant_lives", "tenant_bound"} {
 			spec := admin.Spec{Name: name, Session: "s1", Fence: uint64(i)*2 + 1}
@@ -206,13 +209,11 @@ func TestEachLifeIsSwept(t *testing.T) { // before those beside it, whose databa
 
 func TestATemplateIsWholeOrAbsent(t *testing.T) {
 	t.Parallel()
-	s := server(t)
-	set := databasetest.Migrations()
-	hash, err := set.Hash()
-	require.NoError(t, err)
-	_, err = s.Template(t.Context(), hash, func(context.Context, pg.Address) error { return errors.New("a bad migration") })
+	s := server(t, "tenant_templated")
+	set, hash := databasetest.Migrations(), strings.ToLower(rand.Text()) // of no run before
+	_, err := s.Template(t.Context(), hash, func(context.Context, pg.Address) error { return errors.New("a bad migration") })
 	require.ErrorContains(t, err, "a bad migration")
-	require.Empty(t, names(t, s, "instar\\_template%"))
+	require.Empty(t, names(t, s, "instar\\_template\\_"+hash+"%"))
 	fills := 0
 	for range 2 {
 		name, err := s.Template(t.Context(), hash, func(ctx context.Context, a pg.Address) error { fills++; return set.Apply(ctx, a, nil) })
