@@ -9,6 +9,7 @@ import (
 	"github.com/bcc94042/instar/providers/database/databasetest"
 )
 
-var suite = postgres.Suite{Config: databasetest.Config}
+// The source of tests that end it is a server of its own.
+var suite, failing = postgres.Suite{Config: databasetest.Config}, postgres.Suite{Config: databasetest.Config}
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(suite.Around(m)) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(failing.Around(suite.Around(m))) }

@@ -30,9 +30,17 @@ func Through(t *testing.T, a pg.Address, fault func(sql string) Fault) pg.Addres
 	t.Helper()
 	u, err := url.Parse(a.DSN)
 	require.NoError(t, err)
+	return ThroughTo(t, a, fault, func() string { return u.Host })
+}
+
+// ThroughTo is [Through] to the host and port that each connection is asked for, as by the name of a server that may fail over.
+func ThroughTo(t *testing.T, a pg.Address, fault func(sql string) Fault, to func() string) pg.Address {
+	t.Helper()
+	u, err := url.Parse(a.DSN)
+	require.NoError(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	w := &wire{to: u.Host, fault: fault, open: map[net.Conn]bool{}}
+	w := &wire{to: to, fault: fault, open: map[net.Conn]bool{}}
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {
@@ -50,7 +58,7 @@ func Through(t *testing.T, a pg.Address, fault func(sql string) Fault) pg.Addres
 }
 
 type wire struct {
-	to    string
+	to    func() string
 	fault func(sql string) Fault
 
 	mu    sync.Mutex
@@ -90,7 +98,7 @@ type way struct {
 func (w *wire) carry(client net.Conn) {
 	w.keep(client)
 	defer func() { _ = client.Close() }()
-	server, err := net.Dial("tcp", w.to)
+	server, err := net.Dial("tcp", w.to())
 	if err != nil {
 		return
 	}
