@@ -187,7 +187,7 @@ var plan = []room{
 	{path: "server/disk", ours: []string{"api/admin", "streams", "streams/embedded", "streams/publish"}, outside: []string{natsgo, metrics, "github.com/dustin/go-humanize"}},
 	{path: "server/memory"},
 	{path: "server/natscli", ours: []string{"internal/ownfile"}, outside: []string{natsgo, "github.com/synadia-io/orbit.go/natscontext"}},
-	{path: "server/servertest", ours: []string{"server", "server/config"}, outside: []string{testify}},
+	{path: "server/servertest", ours: []string{"server", "server/config"}, outside: []string{natsgo, testify}},
 	{path: "server/systemd", tests: []string{"machines/...", "server", "server/config"}},
 	{path: "server/services", ours: []string{"machines", "machines/service", "providers/...", "server", "server/config", "streams", "streams/publish"}, outside: []string{"k8s.io"}},
 	{path: "server/instances", ours: []string{"api/...", "consumers/...", "machines", "machines/instance", "machines/instance/reader", "machines/preservation", "providers/probe", "server", "server/config", "streams", "streams/publish"}, outside: []string{metrics}},
