@@ -15,9 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -27,69 +25,14 @@ import (
 	"github.com/bcc94042/instar/providers/database/databasetest"
 	"github.com/bcc94042/instar/providers/database/pg"
 	"github.com/bcc94042/instar/providers/domain"
+	"github.com/bcc94042/instar/server/servertest"
 	"github.com/bcc94042/instar/streams"
 )
 
-// story follows the stored events of a session, over the lives of its server.
-type story struct {
-	*world
-	tenant, id string
-	next       uint64      // in the stream
-	events     chan string // types
-	leave      func()
-	kills      int
-}
-
-func (w *world) follow(tenant, id string) *story {
+// follow is the story of a session of a tenant.
+func (w *world) follow(tenant, id string) *servertest.Story {
 	w.T.Helper()
-	s := &story{world: w, tenant: tenant, id: id, next: 1, events: make(chan string, 1024)}
-	w.T.Cleanup(func() { s.leave() })
-	s.read()
-	return s
-}
-
-// read begins with the first event that was not seen.
-func (s *story) read() {
-	s.T.Helper()
-	nc, err := nats.Connect(s.Config.NATS.Listen, nats.NoReconnect())
-	require.NoError(s.T, err)
-	js, err := jetstream.New(nc)
-	require.NoError(s.T, err)
-	prefix := "instar.evt." + machine.Machine.Name + ".default." + s.tenant + "." + s.id + "."
-	c, err := js.OrderedConsumer(s.T.Context(), "EVENTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{prefix + ">"}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: s.next})
-	require.NoError(s.T, err)
-	view, err := c.Consume(func(m jetstream.Msg) {
-		if at, err := m.Metadata(); err == nil {
-			s.next = at.Sequence.Stream + 1
-		}
-		s.events <- strings.TrimPrefix(m.Subject(), prefix)
-	})
-	require.NoError(s.T, err)
-	s.leave = func() { view.Stop(); <-view.Closed(); nc.Close() }
-}
-
-// killed kills the server once at each of these events, in whichever order they come, until the last one has come.
-func (s *story) killed(last string, at ...string) {
-	s.T.Helper()
-	for timeout := time.After(5 * time.Minute); ; {
-		select {
-		case <-timeout:
-			_, v := s.Do("GET", path(s.tenant, s.id), "")
-			require.FailNow(s.T, "it did not get there", "%s; no kill at %v: %v", last, at, v)
-		case event := <-s.events:
-			if i := slices.Index(at, event); i >= 0 {
-				at = slices.Delete(at, i, i+1)
-				s.Kill()
-				s.leave()
-				s.Start()
-				s.read()
-				s.kills++
-			} else if event == last {
-				require.Empty(s.T, at, "the server was killed at each event")
-				return
-			}
-		}
-	}
+	return w.Follow("instar.evt." + machine.Machine.Name + ".default." + tenant + "." + id + ".")
 }
 
 // processes are those of releases, with their names, by what their environment says.
@@ -231,29 +174,29 @@ func TestKillsAtEveryStep(t *testing.T) {
 		require.Equal(t, text, got)
 	}
 	w.send("acme", "own", "request", `{"data":"shared","customDomain":"shop.acme.test"}`)
-	s.killed(machine.EventReady,
+	s.Killed(machine.EventReady,
 		machine.EventPlanning, machine.EventAllocating, machine.EventDatabaseAllocating, machine.EventStorageAllocating, machine.EventDeploymentStarted, machine.EventMigrationsStarted, machine.EventDataStarted,
 		machine.EventDomainConfiguring, machine.EventCertIssuing, machine.EventVerificationStarted, machine.EventComparing, machine.EventSwitchingStarted)
 	d := w.ends("acme", "own", machine.Ready)
 	has(&d, "1.0 acme tenant_acme "+rows)
 
 	w.send("acme", "own", "upgrade", `{"channel":"next","weights":[50,100],"holdSeconds":1}`)
-	s.killed(machine.EventUpgradeCompleted,
+	s.Killed(machine.EventUpgradeCompleted,
 		machine.EventPlanning, machine.EventUpgradeStarted, machine.EventMigrationsStarted, machine.EventDeploymentStarted, machine.EventUpgradeShifting, machine.EventUpgradeShifted, machine.EventUpgradePromoting)
 	d = w.ends("acme", "own", machine.Ready)
 	require.Equal(t, "1.1", d.Version)
 	has(&d, "1.1 acme tenant_acme "+rows)
 
 	w.send("acme", "own", "downgrade", `{"weights":[50,100],"holdSeconds":900}`)
-	s.killed(machine.EventUpgradeShifting)
+	s.Killed(machine.EventUpgradeShifting)
 	w.send("acme", "own", "rollback", `{}`)
-	s.killed(machine.EventUpgradeWithdrawn, machine.EventUpgradeWithdrawing)
+	s.Killed(machine.EventUpgradeWithdrawn, machine.EventUpgradeWithdrawing)
 	d = w.ends("acme", "own", machine.Ready)
 	has(&d, "1.1 acme tenant_acme "+rows)
 
 	w.send("acme", "own", "deprovision", `{"tenant":"acme","export":true}`)
-	s.killed(machine.EventRetired, machine.EventRetiring)
-	kills += s.kills
+	s.Killed(machine.EventRetired, machine.EventRetiring)
+	kills += s.Kills
 	d = w.ends("acme", "own", machine.Retired)
 	w.agrees(&d)
 	w.audited("acme", "own")
@@ -264,10 +207,10 @@ func TestKillsAtEveryStep(t *testing.T) {
 
 	other := w.follow("other", "own")
 	w.send("other", "own", "request", `{}`)
-	other.killed(machine.EventVerificationStarted, machine.EventCertIssuing)
+	other.Killed(machine.EventVerificationStarted, machine.EventCertIssuing)
 	w.send("other", "own", "cancel", `{}`)
-	other.killed(session.EventUndoCompleted, session.EventUndoStarted)
-	kills += other.kills
+	other.Killed(session.EventUndoCompleted, session.EventUndoStarted)
+	kills += other.Kills
 	d = w.ends("other", "own", machine.Cancelled)
 	w.agrees(&d)
 	t.Logf("%d kills", kills)
