@@ -125,6 +125,7 @@ var parts = []entry{
 	{"outbox", "relays, Postgres and NATS are killed under twelve writers", 1, relays.Outboxes, false},
 	{"calm", "a server that is left alone with 1,000 instances that beat, a protection that is held and an outbox", 2, engine.Calm, false},
 	{"tasks", "workers, nodes and NATS are killed under tasks: limits, ends of attempts, and the task of a dead worker", 1, tasks.Killed, false},
+	{"schedulers", "three nodes in a cluster: who schedules tasks is killed while they run, again and again", 1, tasks.TakenOver, true},
 	{"nodes", "two relays, and nodes of servers, share an outbox: each is killed, and stands still, under twelve writers", 0, relays.OutboxNodes, false},
 }
 

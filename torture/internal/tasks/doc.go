@@ -1,2 +1,2 @@
-// Package tasks kills workers, nodes and NATS under tasks, and holds the log of events against what docs/tasks.md guarantees.
+// Package tasks kills workers, nodes, who schedules, and NATS under tasks, and holds the log of events against what docs/tasks.md guarantees.
 package tasks

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,7 +10,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/machines/repository"
 	"github.com/bcc94042/instar/machines/task"
+	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
 // told is one event of a task.
@@ -72,26 +75,79 @@ func (w *world) judge() error {
 	if len(running) > 0 {
 		violated("%d attempts have no end", len(running))
 	}
-	if len(ended) < repositories*each {
-		violated("%d attempts have ended, of %d tasks", len(ended), repositories*each)
+	if len(ended) < w.made {
+		violated("%d attempts have ended, of %d tasks", len(ended), w.made)
 	}
-	w.Say("%d attempts of %d tasks, each with one end; never more than %d at a time", len(ended), repositories*each+1, atOnce)
+	for path, states := range map[string][]string{"tasks": {task.Queued, task.Running}, "repositories": {repository.Cloning, repository.Analyzing}} {
+		left, err := w.left(path, states)
+		if err != nil {
+			return err
+		}
+		if left > 0 {
+			violated("%d %s are left %s", left, path, strings.Join(states, " or "))
+		}
+	}
+	w.Say("%d attempts of %d tasks, each with one end; never more than %d at a time", len(ended), w.made, atOnce)
 	return nil
 }
 
-// log reads all events of tasks in the order in which their commands were stored.
-func (w *world) log() ([]told, error) {
-	r, err := w.Reader(w.nats.URL())
+// left is how many of a list are still in one of some states.
+func (w *world) left(path string, states []string) (n int, err error) {
+	err = rig.Until(w.Ctx, time.Minute, "a list of "+path, func() bool {
+		for _, i := range w.nodes {
+			var list struct {
+				Items []json.RawMessage `json:"items"`
+			}
+			if get("http://"+i.HTTP+"/v1/"+path+"?state="+strings.Join(states, ","), &list) == nil {
+				n = len(list.Items)
+				return true
+			}
+		}
+		return false
+	})
+	return n, err
+}
+
+// outlived is how long after a moment the last attempt ended that ran then.
+func outlived(log []told, moment time.Time) (longest time.Duration) {
+	running := map[string]bool{}
+	for _, e := range log {
+		switch late := e.at.After(moment); {
+		case slices.Contains(ends, e.typ):
+			if running[e.key] && late {
+				longest = max(longest, e.at.Sub(moment))
+			}
+			delete(running, e.key)
+		case e.typ == task.EventStarted && !late:
+			running[e.key] = true
+		}
+	}
+	return longest
+}
+
+// log reads all events of tasks in the order in which their commands were stored. A stream may have no leader for a while.
+func (w *world) log() (all []told, err error) {
+	r, err := w.Reader(w.url())
 	if err != nil {
 		return nil, err
 	}
-	c, err := r.JS().OrderedConsumer(w.Ctx, "EVENTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"instar.evt.task.>"}, DeliverPolicy: jetstream.DeliverAllPolicy})
+	late := rig.Until(w.Ctx, time.Minute, "the events are read", func() bool { all, err = w.read(r.JS()); return err == nil })
+	return all, errors.Join(late, err)
+}
+
+func (w *world) read(js jetstream.JetStream) ([]told, error) {
+	c, err := js.OrderedConsumer(w.Ctx, "EVENTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"instar.evt.task.>"}, DeliverPolicy: jetstream.DeliverAllPolicy})
 	if err != nil {
 		return nil, err
 	}
+	it, err := c.Messages()
+	if err != nil {
+		return nil, err
+	}
+	defer it.Stop()
 	var all []told
 	for {
-		m, err := c.Next(jetstream.FetchMaxWait(10 * time.Second))
+		m, err := it.Next(jetstream.NextMaxWait(20 * time.Second))
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the events: %w", err)
 		}
