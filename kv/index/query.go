@@ -136,7 +136,7 @@ func (t *table) scan(q *Query, start string, see func(*table, *row) bool) (next 
 			cursors = append(cursors, c)
 		}
 	}
-	for n := 0; len(cursors) > 0; n++ {
+	for n, missed := 0, 0; len(cursors) > 0; n++ {
 		least := 0
 		for i := range cursors {
 			if cursors[i].row.key < cursors[least].row.key {
@@ -153,11 +153,43 @@ func (t *table) scan(q *Query, start string, see func(*table, *row) bool) (next 
 		if m.match(r) && !see(t, r) {
 			return "", false
 		}
-		if cursors[least].next(); cursors[least].row == nil {
+		c := &cursors[least]
+		if missed = m.advance(c, missed); c.row == nil {
 			cursors = slices.Delete(cursors, least, least+1)
 		}
 	}
 	return "", false
+}
+
+// fewMisses is after how many rows whose ids begin otherwise it is cheaper to look for the next one that may match than to go on from row to row.
+const fewMisses = 8
+
+// advance moves a cursor on, past what cannot match where so many rows before it did not begin as is wanted. It returns how many that are now.
+func (m *matcher) advance(c *cursor, missed int) int {
+	next := m.behind(c.row.key)
+	if next == "" {
+		c.next()
+		return 0
+	}
+	if missed++; missed < fewMisses {
+		c.next()
+	} else {
+		c.seek(next)
+	}
+	return missed
+}
+
+// behind is the least key at which an id may begin as is wanted, behind a key whose id does not; empty where it does. All keys of an index have as many tokens.
+func (m *matcher) behind(key string) string {
+	dot := strings.LastIndexByte(key, '.')
+	id, of := key[dot+1:], key[:dot+1]
+	switch {
+	case dot < 0 || strings.HasPrefix(id, m.prefix):
+		return ""
+	case id < m.prefix:
+		return of + m.prefix
+	}
+	return key[:dot] + "/" // comes right behind all with a dot there
 }
 
 // matcher is a query resolved against a table: the smallest sets whose union holds all that match, and the rest of
@@ -215,6 +247,9 @@ func (t *table) matcher(q *Query) matcher {
 			narrow(sets)
 		}
 	}
+	if q.Keys != nil {
+		narrow([]*set{t.among(q.Keys)})
+	}
 	if q.Problems {
 		m.problems = t.problems
 		narrow([]*set{t.troubled()})
@@ -227,6 +262,17 @@ func (t *table) troubled() *set {
 	s := new(set)
 	for key := range t.problems {
 		s.insert(t.rows[key])
+	}
+	return s
+}
+
+// among is the set of the rows of some keys.
+func (t *table) among(keys map[string]struct{}) *set {
+	s := new(set)
+	for key := range keys {
+		if r := t.rows[key]; r != nil {
+			s.insert(r)
+		}
 	}
 	return s
 }

@@ -68,6 +68,9 @@ func (m naive) match(q Query, i Item) bool {
 	if q.Namespace != "" && tokens[0] != q.Namespace || q.Parent != "" && (len(tokens) != 3 || tokens[1] != q.Parent) {
 		return false
 	}
+	if _, among := q.Keys[i.Key]; q.Keys != nil && !among || !strings.HasPrefix(tokens[len(tokens)-1], q.IDPrefix) {
+		return false
+	}
 	if len(q.States) > 0 && !slices.Contains(q.States, i.State) || q.Problems && i.Problem == "" {
 		return false
 	}
@@ -143,6 +146,12 @@ func drawQuery(t *rapid.T) Query {
 	for _, at := range []*time.Time{&q.UpdatedAfter, &q.UpdatedBefore, &q.CreatedAfter, &q.CreatedBefore} {
 		if rapid.IntRange(0, 5).Draw(t, "bound") == 0 {
 			*at = timeGen.Draw(t, "time")
+		}
+	}
+	if maybe("keys") {
+		q.Keys = map[string]struct{}{}
+		for _, key := range rapid.SliceOfN(keyGen, 0, 5).Draw(t, "keys") {
+			q.Keys[key] = struct{}{}
 		}
 	}
 	if maybe("after") {
@@ -278,6 +287,30 @@ func TestPagesCoverMoreThanOnePiece(t *testing.T) {
 	require.Equal(t, last, far.Items[0].Key)
 	one, _ := ix.Get(last)
 	require.Equal(t, []Item{one}, ix.List(Query{UpdatedAfter: one.UpdatedAt.Add(-1), UpdatedBefore: one.UpdatedAt.Add(1)}).Items)
+}
+
+// The beginning of an id is looked for by seeking, also over many namespaces and parents.
+func TestIDsThatBeginSo(t *testing.T) {
+	t.Parallel()
+	for form, parts := range map[string][]int{"ns-%d.%s%d": {5, 1}, "ns-%d.p-%d.%s%d": {3, 40}, "ns-%d.p%d.%s%d": {2, 300}} {
+		ix, model := memory(), naive{}
+		for i := range 3000 {
+			args := []any{i % parts[0], strings.Repeat("ab-", i%4) + "x", i}
+			if parts[1] > 1 {
+				args = slices.Insert(args, 1, any(i%parts[1]))
+			}
+			o := op{Update: feed.Update{Key: fmt.Sprintf(form, args...), Revision: uint64(i + 1), At: 1}, meta: Meta{State: []string{"open", "shut"}[i%2]}}
+			model.apply(o)
+			ix.feed(o)
+		}
+		for _, prefix := range []string{"a", "ab-x1", "ab-ab-", "b", "x", "x2999", "y", "-"} {
+			for _, q := range []Query{{}, {Namespace: "ns-1"}, {Namespace: "none"}, {States: []string{"open", "shut"}}, {Namespace: "ns-0", States: []string{"shut"}, After: "ns-0.p-1"}} {
+				q.IDPrefix, q.Limit = prefix, 50
+				items, next := model.list(q)
+				require.Equal(t, Page{Items: items, Next: next, Revision: 3000}, ix.List(q), "%s %+v", form, q)
+			}
+		}
+	}
 }
 
 func TestParseSelectors(t *testing.T) {

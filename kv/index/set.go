@@ -86,6 +86,7 @@ func (s *set) remove(r *row) {
 
 // cursor walks over a set in the order of keys. The set must not change meanwhile.
 type cursor struct {
+	of   *set
 	row  *row // nil at the end
 	rest []*row
 	iter btree.IterG[*row]
@@ -96,16 +97,19 @@ type cursor struct {
 func (s *set) from(key string) cursor {
 	if s.tree == nil {
 		i, _ := slices.BinarySearchFunc(s.list, key, compareKey)
-		c := cursor{rest: s.list[i:]}
+		c := cursor{of: s, rest: s.list[i:]}
 		c.next()
 		return c
 	}
-	c := cursor{iter: s.tree.Iter(), tree: true}
+	c := cursor{of: s, iter: s.tree.Iter(), tree: true}
 	if c.iter.Seek(&row{key: key}) {
 		c.row = c.iter.Item()
 	}
 	return c
 }
+
+// seek goes on at the first key that is not less than key.
+func (c *cursor) seek(key string) { *c = c.of.from(key) }
 
 func (c *cursor) next() {
 	c.row = nil
