@@ -17,7 +17,7 @@ func TestStaleIsToldAtEveryDoor(t *testing.T) {
 	at := r.healthy("web", "a", "")
 	const header = "X-Instar-Stale-Seconds"
 	doors := append(answersOfDiscovery(t, r), "/v1/discover/web?zone=x", "/v1/discover/web?index=1&wait=1ms", "/v1/discover?namespace=*",
-		"/v1/instances", "/v1/services/web/instances", "/v1/machines/instance/counts", "/v1/gadgets")
+		"/v1/instances", "/v1/services/web/instances", "/v1/machines/instance/counts", "/v1/counts", "/v1/gadgets")
 	for _, path := range doors {
 		require.Empty(t, r.get(path).Header.Values(header), path)
 	}

@@ -340,9 +340,17 @@ func TestBlockingReadWakesForItsServiceOnly(t *testing.T) {
 func TestWhoAsksIsToldWhenInstancesWereHeard(t *testing.T) {
 	r := discovering(t)
 	r.get("/v1/services/web/heartbeats").problem(t, 503, "unavailable")
+	for _, id := range []string{"a", "b", "c"} {
+		r.healthy("web", id, "")
+	}
 	sub, err := r.nc.Subscribe(streams.Names{}.Heard(), func(m *nats.Msg) {
-		if string(m.Data) == "default.web" {
+		switch string(m.Data) {
+		case "default.web a b c":
 			_ = m.Respond([]byte(`{"b":12,"a":3400}`))
+		case "default.web a b":
+			_ = m.Respond([]byte(`{"a":1}`))
+		case "default.web c":
+			_ = m.Respond([]byte(`{"c":2}`))
 		}
 	})
 	require.NoError(t, err)
@@ -350,6 +358,9 @@ func TestWhoAsksIsToldWhenInstancesWereHeard(t *testing.T) {
 	a := r.get("/v1/services/web/heartbeats")
 	require.Equal(t, 200, a.StatusCode)
 	require.JSONEq(t, `{"service":"web","namespace":"default","instances":[{"instanceId":"a","ageMillis":3400},{"instanceId":"b","ageMillis":12}]}`, string(a.body))
+	require.JSONEq(t, `{"service":"web","namespace":"default","instances":[{"instanceId":"a","ageMillis":1}],"nextCursor":"b"}`, string(r.get("/v1/services/web/heartbeats?limit=2").body))
+	require.JSONEq(t, `{"service":"web","namespace":"default","instances":[{"instanceId":"c","ageMillis":2}]}`, string(r.get("/v1/services/web/heartbeats?limit=2&cursor=b").body))
+	r.get("/v1/services/web/heartbeats?cursor=b.c").problem(t, 422, "validation")
 	r.get("/v1/services/web.x/heartbeats").problem(t, 422, "validation")
 	r.get("/v1/services/web/heartbeats?namespace=*").problem(t, 422, "validation")
 	require.NoError(t, sub.Unsubscribe())

@@ -19,7 +19,7 @@ var foreign = map[string]int{
 	"POST /v1/batches": 404, "GET /v1/operations/{operation}": 404, "POST /v1/operations/{operation}/cancel": 404,
 	"GET /v1/dead-letters": 200, "GET /v1/dead-letters/{seq}": 404, "POST /v1/dead-letters/{seq}/redrive": 404, "POST /v1/dead-letters/redrive": 200, "POST /v1/dead-letters/drop": 200,
 	"GET /v1/outbox": 200, "POST /v1/outbox/{source}/redrive": 404, "POST /v1/outbox/{source}/discard": 404,
-	"GET /v1/streams/{stream}/messages": 403, "GET /v1/nodes": 403, "POST /v1/nodes/{name}/cordon": 403, "POST /v1/nodes/{name}/uncordon": 403, "POST /v1/nodes/{name}/drain": 403,
+	"GET /v1/streams/{stream}/messages": 403, "GET /v1/nodes": 403, "GET /v1/workers": 403, "GET /v1/counts": 200, "POST /v1/nodes/{name}/cordon": 403, "POST /v1/nodes/{name}/uncordon": 403, "POST /v1/nodes/{name}/drain": 403,
 	"GET /v1/backup": 403, "GET /v1/machines": 200, "GET /v1/machines/{machine}": 200, "GET /v1/machines/{machine}/diagram": 200, "GET /v1/machines/{machine}/commands/{command}": 200, "GET /v1/activity": 403, "GET /v1/machines/{machine}/stays": 403, "GET /metrics": 403,
 }
 

@@ -29,13 +29,23 @@ type Counts struct {
 	Stale    float64        `json:"staleSeconds,omitempty" doc:"The node receives nothing from the bucket, or cannot reach the others: the counts are its state of so many seconds ago"`
 }
 
+// AllCounts are the counts of all machines.
+type AllCounts struct {
+	Items []Counts `json:"items" nullable:"false"`
+}
+
 func (s *Server) graphRoutes(r *rest.Router) []*rest.Route {
 	tags := []string{"machines"}
 	graph := map[string]*huma.MediaType{"application/json": {Schema: r.Registry().Schema(reflect.TypeFor[entities.Graph](), true, "")}}
 	format := rest.QueryParam("format", "mermaid (default), dot or json; the Accept header is the other way to say so", &huma.Schema{Type: huma.TypeString, Enum: []any{"mermaid", "dot", "json"}})
 	drawn := map[string]*huma.MediaType{"text/vnd.mermaid": {Schema: rest.Text(1 << 20)}, "text/vnd.graphviz": {Schema: rest.Text(1 << 20)}}
 	drawn["application/json"] = graph["application/json"]
+	namespace := rest.QueryParam("namespace", "The namespace; * is all. Default: all that the token may see", rest.Text(63))
 	return []*rest.Route{
+		{Role: auth.Read, Serve: s.allCounts, Op: huma.Operation{
+			OperationID: "count-machines", Method: http.MethodGet, Path: "/v1/counts", Tags: tags, Summary: "Count the entities of all machines by state", Errors: []int{503}, Parameters: []*huma.Param{namespace},
+			Responses: map[string]*huma.Response{"200": {Description: "The counts", Headers: map[string]*huma.Param{rest.HeaderStale: rest.StaleHeader()}, Content: r.BodyOf(reflect.TypeFor[AllCounts]())}},
+		}},
 		{Role: auth.Read, Serve: s.graphs, Op: huma.Operation{
 			OperationID: "list-machines", Method: http.MethodGet, Path: "/v1/machines", Tags: tags, Summary: "List the machines with their tables",
 			Responses: map[string]*huma.Response{"200": {Description: "All machines", Content: r.BodyOf(reflect.TypeFor[entities.MachineList]())}},
@@ -55,7 +65,7 @@ func (s *Server) graphRoutes(r *rest.Router) []*rest.Route {
 		}},
 		{Role: auth.Read, Serve: s.counts, Op: huma.Operation{
 			OperationID: "count-machine", Method: http.MethodGet, Path: "/v1/machines/{machine}/counts", Tags: tags, Summary: "Count the entities of one machine by state", Errors: []int{404, 503, 504},
-			Parameters: []*huma.Param{machineParam(), rest.QueryParam("namespace", "The namespace; * is all. Default: all that the token may see", rest.Text(63)), rest.QueryParam("minRevision", "Wait until this revision is counted, up to 5 s", rest.Number(0))},
+			Parameters: []*huma.Param{machineParam(), namespace, rest.QueryParam("minRevision", "Wait until this revision is counted, up to 5 s", rest.Number(0))},
 			Responses:  map[string]*huma.Response{"200": {Description: "The counts", Headers: map[string]*huma.Param{rest.HeaderStale: rest.StaleHeader()}, Content: r.BodyOf(reflect.TypeFor[Counts]())}},
 		}},
 	}
@@ -129,13 +139,9 @@ func (s *Server) counts(q *rest.Request) error {
 	if err != nil {
 		return err
 	}
-	asked := q.Query.Get("namespace")
-	if asked == "" {
-		asked = auth.AnyNamespace
-	}
-	ns, p := q.Who.Resolve(asked, true)
-	if p != nil {
-		return p
+	ns, err := counted(q)
+	if err != nil {
+		return err
 	}
 	if err := s.store.Indexed(m.Name); err != nil {
 		return err
@@ -143,6 +149,38 @@ func (s *Server) counts(q *rest.Request) error {
 	if err := s.store.WaitIndex(q, m); err != nil {
 		return err
 	}
+	return q.JSON(http.StatusOK, s.countsOf(q, m, ns))
+}
+
+func (s *Server) allCounts(q *rest.Request) error {
+	ns, err := counted(q)
+	if err != nil {
+		return err
+	}
+	out := AllCounts{Items: []Counts{}}
+	for _, m := range s.store.Machines.All() {
+		if err := s.store.Indexed(m.Name); err != nil {
+			return err
+		}
+		out.Items = append(out.Items, s.countsOf(q, m, ns))
+	}
+	return q.JSON(http.StatusOK, out)
+}
+
+// counted is the namespace whose entities a request has counted; empty is all.
+func counted(q *rest.Request) (string, error) {
+	asked := q.Query.Get("namespace")
+	if asked == "" {
+		asked = auth.AnyNamespace
+	}
+	ns, p := q.Who.Resolve(asked, true)
+	if p != nil {
+		return "", p
+	}
+	return ns, nil
+}
+
+func (s *Server) countsOf(q *rest.Request, m *machines.Machine, ns string) Counts {
 	ix := s.store.Index(m.Name)
 	out := Counts{Machine: m.Name, States: map[string]int{}, Revision: ix.Revision(), Stale: s.store.MarkStale(q, m)}
 	for _, st := range m.States {
@@ -156,5 +194,5 @@ func (s *Server) counts(q *rest.Request) error {
 			out.Parked += n
 		}
 	}
-	return q.JSON(http.StatusOK, out)
+	return out
 }

@@ -201,6 +201,10 @@ func TestList(t *testing.T) {
 		require.Equal(t, map[string]any{"CREATING": 1.0, "READY": 7.0, "BROKEN": 0.0, "DELETED": 0.0}, c["states"])
 		c = b.get("/v1/machines/gadget/counts", "Authorization", "Bearer tenant-token").json(t)
 		require.EqualValues(t, 0, c["total"])
+		all := b.get("/v1/counts").json(t)["items"].([]any)
+		require.Len(t, all, len(b.get("/v1/machines").json(t)["items"].([]any)))
+		require.Contains(t, all, b.get("/v1/machines/gadget/counts").json(t))
+		require.Contains(t, b.get("/v1/counts", "Authorization", "Bearer tenant-token").json(t)["items"], c)
 		b.get("/v1/machines/nope/counts").problem(t, 404, machines.CodeNotFound)
 	})
 }

@@ -52,7 +52,7 @@ func TestNoListBeforeTheIndexIsThere(t *testing.T) {
 	b := setup(t, func(o *api.Options) {
 		o.Indexes.Set("gadget", index.New(o.JS, "gadgets", func(_ string, value []byte) (index.Meta, error) { return index.DescribeJSON(value) }, index.Options{}))
 	})
-	for _, path := range []string{"/v1/gadgets", "/v1/machines/gadget/counts"} {
+	for _, path := range []string{"/v1/gadgets", "/v1/machines/gadget/counts", "/v1/counts"} {
 		a := b.get(path)
 		a.problem(t, 503, "unavailable")
 		require.NotEmpty(t, a.Header.Get("Retry-After"))

@@ -33,7 +33,7 @@ const DefaultPrefix = "instar"
 //	instar.ack.<namespace>.<service>          what a watcher of a service has seen, never stored
 //	instar.moved.<tenant>                     a tenant's data is elsewhere, never stored; instar.seen.<tenant>.<resolver> is which epoch of it an application has seen
 //	instar.log.<machine>.<key>                a line that a worker logged for an entity
-//	instar.provider.<kind>.<verb>             a request to a provider elsewhere, never stored
+//	instar.provider.<kind>.<verb>             a request to a provider elsewhere, never stored; instar.worker.<queue> is where a worker says that it is there
 //	instar.copy.<stream>                      the messages of a stream, for its copy in the readers' account
 //	instar.live.<bucket>.<key>                a value as it is stored in a bucket of the plan's Live, not stored under this subject
 //

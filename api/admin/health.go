@@ -55,6 +55,7 @@ type Service struct {
 	o       Options
 	page    http.Handler // of metrics
 	backing sync.Mutex   // held while a backup is made
+	workers presence
 
 	rest   *rest.Server
 	store  *entities.Store
@@ -71,7 +72,11 @@ func New(d *rest.Server, st *entities.Store, sender *commands.Sender, o Options)
 	if err := o.Metrics.Register(build); err != nil {
 		return nil, fmt.Errorf("api: cannot register metrics: %w", err)
 	}
-	return &Service{o: o, rest: d, store: st, sender: sender, page: promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})}, nil
+	s := &Service{o: o, rest: d, store: st, sender: sender, page: promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}), workers: presence{heard: map[[2]string]Worker{}}}
+	if _, err := d.Nc.Subscribe(st.Names.Under("worker"), s.workers.hear); err != nil { // until the connection is closed, which the server does
+		return nil, fmt.Errorf("api: cannot hear workers: %w", err)
+	}
+	return s, nil
 }
 
 // Health is what /livez and /readyz say.
@@ -101,7 +106,7 @@ type IndexHealth struct {
 
 // Routes are all that are offered.
 func (s *Service) Routes(r *rest.Router) []*rest.Route {
-	return slices.Concat(s.letterRoutes(r), s.nodeRoutes(r), s.backupRoutes(), s.outboxRoutes(r), s.messageRoutes(r), s.healthRoutes(r))
+	return slices.Concat(s.letterRoutes(r), s.nodeRoutes(r), s.backupRoutes(), s.outboxRoutes(r), s.messageRoutes(r), s.workerRoutes(r), s.healthRoutes(r))
 }
 
 func (s *Service) healthRoutes(r *rest.Router) []*rest.Route {

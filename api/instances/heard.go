@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +15,8 @@ import (
 	"github.com/bcc94042/instar/api/auth"
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
+	"github.com/bcc94042/instar/kv/index"
+	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -26,7 +27,8 @@ const heardWithin = 2 * time.Second
 type HeardInstances struct {
 	Service   string          `json:"service"`
 	Namespace string          `json:"namespace"`
-	Instances []HeardInstance `json:"instances" doc:"Those that were heard since a node looks after them, in the order of their ids; any 10,000 of more"`
+	Instances []HeardInstance `json:"instances" nullable:"false" doc:"Those of the page that were heard since a node looks after them, in the order of their ids"`
+	Next      string          `json:"nextCursor,omitempty" doc:"There are more instances behind this page"`
 }
 
 // HeardInstance says when an instance was heard.
@@ -36,10 +38,12 @@ type HeardInstance struct {
 }
 
 func (s *Service) heardRoute(r *rest.Router) *rest.Route {
+	limit := rest.Number(1)
+	limit.Default, limit.Description = rest.DefaultPage, "More than 500 is taken for 500"
 	return &rest.Route{Role: auth.Read, Serve: s.heard, Op: huma.Operation{
 		OperationID: "heartbeats", Method: http.MethodGet, Path: "/v1/services/{service}/heartbeats", Tags: []string{"discovery"}, Summary: "When instances of a service sent their last heartbeat",
-		Description: "Heartbeats are stored nowhere: the node that looks after the service is asked, and knows those of instances with a ttl check that it has heard itself.",
-		Errors:      []int{400, 422, 503}, Parameters: []*huma.Param{rest.NamespaceParam()},
+		Description: "Heartbeats are stored nowhere: the node that looks after the service is asked, and knows those of instances with a ttl check that it has heard itself. A page is of so many instances of the service, heard or not.",
+		Errors:      []int{400, 422, 503}, Parameters: []*huma.Param{rest.NamespaceParam(), rest.QueryParam("limit", "Size of the page", limit), rest.QueryParam("cursor", "nextCursor of the page before", rest.Text(63))},
 		Responses: map[string]*huma.Response{"200": {Description: "The instances that were heard", Content: r.BodyOf(reflect.TypeFor[HeardInstances]())}},
 	}}
 }
@@ -53,23 +57,57 @@ func (s *Service) heard(q *rest.Request) error {
 	if streams.CheckLabel(service) != nil {
 		return problem.Invalid("path.service", problem.LabelRule)
 	}
-	ctx, cancel := context.WithTimeout(q.Context(), heardWithin)
-	defer cancel()
-	m, err := s.rest.Nc.RequestWithContext(ctx, s.store.Names.Heard(), []byte(ns+"."+service)) // all nodes listen, and the owner answers
-	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, context.DeadlineExceeded) {
-		return problem.Unavailable("no node looks after this service now; ask again in some seconds")
+	answer := HeardInstances{Service: service, Namespace: ns, Instances: []HeardInstance{}}
+	of := index.Query{Namespace: ns, Parent: service, States: living, Limit: q.PageSize()}
+	if c := q.Query.Get("cursor"); c != "" {
+		if streams.CheckLabel(c) != nil {
+			return problem.Invalid("query.cursor", "must be the nextCursor of a page")
+		}
+		of.After = ns + "." + service + "." + c
 	}
+	if err := s.store.Indexed(instance.Machine.Name); err != nil {
+		return err
+	}
+	page := s.store.Index(instance.Machine.Name).List(of)
+	ids := make([]string, len(page.Items))
+	for i, it := range page.Items {
+		ids[i] = it.Key[strings.LastIndexByte(it.Key, '.')+1:]
+	}
+	heard, err := s.askOwner(q, ns+"."+service, ids)
 	if err != nil {
 		return err
 	}
-	var heard map[string]int64 // as package consumers/prober/heartbeat writes it
-	if err := json.Unmarshal(m.Data, &heard); err != nil {
-		return err
+	for _, id := range ids {
+		if age, ok := heard[id]; ok {
+			answer.Instances = append(answer.Instances, HeardInstance{id, age})
+		}
 	}
-	answer := HeardInstances{Service: service, Namespace: ns, Instances: make([]HeardInstance, 0, len(heard))}
-	for id, age := range heard {
-		answer.Instances = append(answer.Instances, HeardInstance{id, age})
+	if page.Next != "" {
+		answer.Next = ids[len(ids)-1]
 	}
-	slices.SortFunc(answer.Instances, func(a, b HeardInstance) int { return strings.Compare(a.InstanceID, b.InstanceID) })
 	return q.JSON(http.StatusOK, answer)
+}
+
+// living are the states of instances that may be heard.
+var living = func() (names []string) {
+	for _, st := range instance.Machine.States {
+		if !st.Terminal {
+			names = append(names, st.Name)
+		}
+	}
+	return names
+}()
+
+// askOwner asks the node that looks after a service for milliseconds since instances were heard, by id (package consumers/prober/heartbeat). All nodes listen, and the owner answers.
+func (s *Service) askOwner(q *rest.Request, service string, ids []string) (heard map[string]int64, err error) {
+	ctx, cancel := context.WithTimeout(q.Context(), heardWithin)
+	defer cancel()
+	m, err := s.rest.Nc.RequestWithContext(ctx, s.store.Names.Heard(), []byte(service+" "+strings.Join(ids, " ")))
+	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, context.DeadlineExceeded) {
+		return nil, problem.Unavailable("no node looks after this service now; ask again in some seconds")
+	}
+	if err == nil {
+		err = json.Unmarshal(m.Data, &heard)
+	}
+	return heard, err
 }

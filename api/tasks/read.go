@@ -1,6 +1,6 @@
 package tasks
 
-// What tasks have written: GET …/documents lists those of the last success, GET …/document is one of them, and GET …/logs follows the log lines as server-sent events.
+// What tasks have written: GET …/documents lists those of the last success, GET …/document is one of them. Its log is in logs.go.
 
 import (
 	"context"
@@ -9,21 +9,17 @@ import (
 	"io"
 	"net/http"
 	"reflect"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/api/auth"
 	"github.com/bcc94042/instar/api/entities"
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
-	"github.com/bcc94042/instar/api/sse"
 	"github.com/bcc94042/instar/machines/task"
-	"github.com/bcc94042/instar/streams"
 )
 
 // Documents are those of a task's last success.
@@ -123,88 +119,6 @@ func (s *Service) document(q *rest.Request) error {
 		return q.Text(mediaType, body)
 	}
 	return problem.New("not-found", "the last success of the task has no such document")
-}
-
-func (s *Service) logsRoute() *rest.Route {
-	return &rest.Route{Role: auth.Read, Serve: s.logs, Op: huma.Operation{
-		OperationID: "tasks-logs", Method: http.MethodGet, Path: "/v1/tasks/{id}/logs", Tags: tags, Summary: "Log lines of a task, as they are written",
-		Description: "Server-sent events of the type log: the lines that are kept, then those that come. The id of an event continues behind it. Only the last lines of a task are kept.",
-		Errors:      []int{404, 422, 429, 503},
-		Parameters: []*huma.Param{
-			taskParam(), rest.NamespaceParam(), repositoryParam(), rest.QueryParam("follow", "Go on with what comes; true by default", rest.Boolean()), rest.HeaderParam("Last-Event-ID", "Continue after this event", "17"),
-		},
-		Responses: map[string]*huma.Response{"200": {Description: "The lines", Content: map[string]*huma.MediaType{"text/event-stream": {}}}},
-	}}
-}
-
-func (s *Service) logs(q *rest.Request) error {
-	item, err := s.find(q)
-	if err != nil {
-		return err
-	}
-	after := uint64(0)
-	if text := q.R.Header.Get("Last-Event-ID"); text != "" {
-		if after, err = strconv.ParseUint(text, 10, 64); err != nil {
-			return problem.Invalid("header.Last-Event-ID", "is not an id of this stream")
-		}
-	}
-	leave, err := q.TakeWatch()
-	if err != nil {
-		return err
-	}
-	defer leave()
-	ctx, cancel := context.WithCancel(q.Context())
-	defer cancel()
-	defer context.AfterFunc(s.rest.Closing(), cancel)()
-	config := jetstream.OrderedConsumerConfig{FilterSubjects: []string{s.store.Names.Log(task.Machine.Name, item.Key)}, DeliverPolicy: jetstream.DeliverAllPolicy}
-	if after > 0 {
-		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, after+1
-	}
-	consumer, err := s.js.OrderedConsumer(ctx, s.store.Names.Stream(streams.LogStream), config)
-	if err != nil {
-		return err
-	}
-	there := consumer.CachedInfo().NumPending
-	lines, err := consumer.Messages() // one consumer for all of them: each Next of an ordered one would make another
-	if err != nil {
-		return err
-	}
-	defer lines.Stop()
-	defer context.AfterFunc(ctx, lines.Stop)()
-	w := sse.New(q.W)
-	follow := q.Query.Get("follow") != "false"
-	for w.Err == nil && ctx.Err() == nil {
-		if !follow && there == 0 {
-			w.Notice("end", "these are the lines that are kept")
-			return nil
-		}
-		m, err := lines.Next(jetstream.NextMaxWait(sse.Heartbeat))
-		switch {
-		case errors.Is(err, nats.ErrTimeout):
-			w.Comment()
-			w.Flush()
-			continue
-		case err != nil:
-			w.Notice("end", "the log cannot be read now; come back")
-			return nil
-		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return nil
-		}
-		w.Send("log", strconv.FormatUint(meta.Sequence.Stream, 10), Line{At: meta.Timestamp, Attempt: m.Headers().Get(streams.HeaderAttempt), Line: string(m.Data())})
-		if there = meta.NumPending; there == 0 {
-			w.Flush()
-		}
-	}
-	return nil
-}
-
-// Line is one line of a log.
-type Line struct {
-	At      time.Time `json:"at"`
-	Attempt string    `json:"attempt,omitempty"`
-	Line    string    `json:"line"`
 }
 
 func (s *Service) readRoute(r *rest.Router) *rest.Route {

@@ -4,7 +4,7 @@
 // A command goes: find (which task) → package commands → the engine, whose answer becomes a [Job].
 package tasks
 
-// Routes, and POST /v1/tasks/{id}/run, cancel and their like: command. The rest is in runall.go and read.go.
+// Routes, and POST /v1/tasks/{id}/run, cancel and their like: command. The rest is in runall.go, read.go and logs.go.
 
 import (
 	"context"
@@ -62,7 +62,7 @@ func (s *Service) Routes(r *rest.Router) []*rest.Route {
 	for _, name := range []string{task.CommandRun, task.CommandRetry, task.CommandCancel, task.CommandReset, task.CommandForceReset} {
 		routes = append(routes, s.commandRoute(r, name))
 	}
-	return append(routes, s.readRoute(r), s.runAllRoute(r), s.cleanUpRoute(r), s.documentsRoute(r), s.documentRoute(r), s.logsRoute(), s.whyRoute(r))
+	return append(routes, s.readRoute(r), s.runAllRoute(r), s.cleanUpRoute(r), s.documentsRoute(r), s.documentRoute(r), s.logsRoute(), s.allLogsRoute(), s.whyRoute(r))
 }
 
 func taskParam() *huma.Param {

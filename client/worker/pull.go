@@ -103,8 +103,9 @@ func (p *puller) arrived(work context.Context, m *nats.Msg, most int, stopping b
 
 func (p *puller) begin(work context.Context, m *nats.Msg) {
 	p.running++
+	p.k.running.Add(1)
 	go func() {
-		defer func() { p.ended <- struct{}{} }()
+		defer func() { p.k.running.Add(-1); p.ended <- struct{}{} }()
 		if err := p.k.task(work, m); err != nil {
 			p.k.w.opts.Log.Warn("a task is left for its next delivery", "subject", m.Subject, "error", err)
 		}

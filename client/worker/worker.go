@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -91,6 +92,7 @@ type kind struct {
 	queue                 string // the consumer, in the end
 	perform               func(ctx context.Context, t Task[json.RawMessage]) (any, error)
 	ackWait               time.Duration
+	running               atomic.Int64
 }
 
 // New is a worker without handlers.
@@ -156,11 +158,31 @@ func (w *Worker) Run(ctx context.Context) error {
 	for _, k := range w.kinds {
 		all.Go(func() { k.run(ctx, work) })
 	}
+	all.Go(func() { w.tell(ctx) })
 	all.Wait()
 	if ctx.Err() == nil {
 		return nats.ErrConnectionClosed
 	}
 	return nil
+}
+
+// told is how often a worker says that it is there.
+const told = 5 * time.Second
+
+// tell says who works on what, for those who look (GET /v1/workers). Nothing depends on it, so what gets lost is not repeated. It ends with ctx, or with the connection.
+func (w *Worker) tell(ctx context.Context) {
+	id := nats.NewInbox()[len(nats.InboxPrefix):]
+	for !w.opts.NC.IsClosed() {
+		for _, k := range w.kinds {
+			raw, err := json.Marshal(map[string]any{"id": id, "queue": k.queue, "name": w.opts.Name, "concurrency": w.opts.Concurrency, "running": k.running.Load()})
+			if err == nil {
+				_ = w.opts.NC.Publish(w.opts.Prefix+".worker."+k.queue, raw)
+			}
+		}
+		if !rest(ctx, told) {
+			return
+		}
+	}
 }
 
 // run waits for the consumer, which the server keeps, and takes tasks until ctx ends.

@@ -247,6 +247,24 @@ func TestStop(t *testing.T) {
 	require.Less(t, time.Since(began), 20*time.Second)
 }
 
+// A worker says who it is, and how much it has under way.
+func TestAWorkerSaysThatItIsThere(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	said, err := w.NC.SubscribeSync("instar.worker.>")
+	require.NoError(t, err)
+	require.NoError(t, w.NC.Flush())
+	w.serve(Options{Name: "w-1", Concurrency: 3}, worked)
+	m, err := said.NextMsg(time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, "instar.worker.fx-thing-work", m.Subject)
+	var body map[string]any
+	require.NoError(t, json.Unmarshal(m.Data, &body))
+	require.NotEmpty(t, body["id"])
+	delete(body, "id")
+	require.Equal(t, map[string]any{"queue": "fx-thing-work", "name": "w-1", "concurrency": 3.0, "running": 0.0}, body)
+}
+
 // A handler is told when nobody waits for its task any more, and what it returns then is thrown away.
 func TestUnwanted(t *testing.T) {
 	t.Parallel()

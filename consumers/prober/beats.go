@@ -96,16 +96,16 @@ func (l *loop) forget(now time.Duration) {
 	l.unknown += l.early.Expire(now)
 }
 
-// tellHeard says when each instance of a service was heard last, which is stored nowhere: who owns the service has heard them.
+// tellHeard says when some instances of a service were heard last, which is stored nowhere: who owns the service has heard them.
 func (l *loop) tellHeard(m *nats.Msg) {
-	name := string(m.Data)
-	if !l.owned.Has(streams.Partition(instance.Machine.Name, name)) {
+	service, ids := heartbeat.Question(string(m.Data))
+	if !l.owned.Has(streams.Partition(instance.Machine.Name, service)) {
 		return
 	}
 	heard, now := heartbeat.Heard{}, l.now()
-	if s := l.services[name]; s != nil {
-		for t := range s.members {
-			heard.Add(t.key, t.heard, now)
+	for _, id := range ids {
+		if t := l.tracked[service+"."+id]; t != nil {
+			heard.Add(id, t.heard, now)
 		}
 	}
 	l.background.Go(func() { consumers.Respond(l.log, m, heard) }) // beside the loop, which all instances wait for

@@ -2,6 +2,7 @@ package prober
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,19 +33,21 @@ func TestWhenInstancesWereHeardIsTold(t *testing.T) {
 		var heard heartbeat.Heard
 		return heard, json.Unmarshal(m.Data, &heard)
 	}
-	heard, err := ask("default.told")
+	heard, err := ask("default.told loud mute nobody")
 	require.NoError(t, err)
 	require.Len(t, heard, 1)
 	require.Contains(t, heard, "loud")
 	require.LessOrEqual(t, heard["loud"], time.Since(began).Milliseconds())
 	first := heard["loud"]
 	require.Eventually(t, func() bool {
-		heard, err := ask("default.told")
+		heard, err := ask("default.told loud")
 		return err == nil && heard["loud"] > first
 	}, patience, 5*time.Millisecond, "it is silent now")
-	heard, err = ask("default.nobody")
-	require.NoError(t, err)
-	require.Empty(t, heard)
+	for _, of := range []string{"default.nobody loud", "default.told", "default.told " + strings.Repeat("mute ", 500) + "loud"} {
+		heard, err = ask(of)
+		require.NoError(t, err)
+		require.Empty(t, heard, "nobody was asked about who was heard")
+	}
 }
 
 // Whatever wakes the loop after a standstill, nothing is decided from the silence of that time.

@@ -1,12 +1,17 @@
 package tasks_test
 
 import (
+	"bufio"
+	"encoding/json"
 	"errors"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -125,4 +130,114 @@ func TestALogIsReadAtOnce(t *testing.T) {
 	n, _, err := made.Pending()
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
+}
+
+// follow reads the log lines that come over one connection, as <task> <line>, and what they are behind.
+func (r *running) follow(query string) <-chan [2]string {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.url+"/v1/logs?"+query, http.NoBody)
+	require.NoError(r.t, err)
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(r.t, err)
+	require.Equal(r.t, 200, res.StatusCode)
+	lines := make(chan [2]string)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer close(lines)
+		var id string
+		for s := bufio.NewScanner(res.Body); s.Scan(); {
+			var l struct{ Task, Line string }
+			if text, is := strings.CutPrefix(s.Text(), "id: "); is {
+				id = text
+			} else if text, is := strings.CutPrefix(s.Text(), "data: "); is && json.Unmarshal([]byte(text), &l) == nil {
+				select {
+				case lines <- [2]string{l.Task + " " + l.Line, id}:
+				case <-req.Context().Done():
+					return
+				}
+			}
+		}
+	})
+	r.t.Cleanup(func() { _ = res.Body.Close(); reading.Wait() })
+	return lines
+}
+
+// Logs of several tasks come over one connection, each from where it is asked for.
+func TestLogsOverOneConnection(t *testing.T) {
+	t.Parallel()
+	r := start(t, nil)
+	nc, err := nats.Connect(r.nats)
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := nc.JetStream()
+	require.NoError(t, err)
+	say := func(task, line string) {
+		t.Helper()
+		_, err := js.Publish("instar.log.task.default."+task, []byte(line))
+		require.NoError(t, err)
+	}
+	say("a.one", "first")
+	say("b.two", "second")
+	say("a.three", "of nobody")
+	lines := r.follow("task=default.a.one&task=default.b.two")
+	first, second := <-lines, <-lines
+	require.Equal(t, "default.a.one first", first[0])
+	require.Equal(t, "default.b.two second", second[0])
+	say("a.one", "third")
+	third := <-lines
+	require.Equal(t, "default.a.one third", third[0])
+	again := r.follow("task=default.a.one:" + first[1] + "&task=default.b.two")
+	require.Equal(t, second, <-again, "the first line is known")
+	require.Equal(t, third, <-again)
+	for _, query := range []string{"", "task=one", "task=default.a.one:x", "task=default.a." + strings.Repeat("&task=default.a.x", 65)} {
+		r.refused(422, "GET", "/v1/logs?"+query, "")
+	}
+}
+
+// Whoever says that it works for a queue is listed with it, and what waits there.
+func TestWorkersAreListed(t *testing.T) {
+	t.Parallel()
+	r := start(t, nil)
+	nc, err := nats.Connect(r.nats)
+	require.NoError(t, err)
+	defer nc.Close()
+	type list struct {
+		Items []struct {
+			Queue, Pool string
+			Workers     []struct {
+				Name    string
+				Running int
+			}
+		}
+	}
+	of := func(queue string) (names []string, pool string) {
+		res, body := r.do("GET", "/v1/workers", "")
+		require.Equal(t, 200, res.StatusCode, body)
+		var all list
+		require.NoError(t, json.Unmarshal([]byte(body), &all))
+		for _, it := range all.Items {
+			if it.Queue == queue {
+				for _, w := range it.Workers {
+					names = append(names, w.Name+" "+strconv.Itoa(w.Running))
+				}
+				return names, it.Pool
+			}
+		}
+		return nil, ""
+	}
+	r.ok("POST", "/v1/queues/pool-gpu/configure", `{"limit":2}`)
+	for subject, text := range map[string]string{
+		"instar.worker.fx-task-run=gpu": `{"id":"1","queue":"fx-task-run=gpu","name":"one","concurrency":8,"running":3}`,
+		"instar.worker.x":               `{"id":"1","queue":"a-provider","name":"two"}`,
+		"instar.worker.y":               `{"id":"1","name":"without a queue"}`, "instar.worker.z": `{`,
+	} {
+		require.NoError(t, nc.Publish(subject, []byte(text)))
+	}
+	require.Eventually(t, func() bool {
+		names, pool := of("fx-task-run=gpu")
+		return pool == "gpu" && slices.Equal(names, []string{"one 3"})
+	}, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { names, _ := of("a-provider"); return slices.Equal(names, []string{"two 0"}) }, time.Minute, 20*time.Millisecond)
+	names, _ := of("")
+	require.Empty(t, names)
 }

@@ -128,6 +128,10 @@ for (const [verb, perform] of Object.entries(verbs)) {
     }
   })();
 }
+// The console lists who says so every 5 s.
+const here = () => nc.publish("instar.worker.provider-instance", json.encode({ id: `${process.pid}`, queue: "provider-instance", name: `provider.mjs at ${root}` }));
+setInterval(here, 5000);
+here();
 await nc.flush();
 console.log("ready");
 for (const signal of ["SIGINT", "SIGTERM"]) {

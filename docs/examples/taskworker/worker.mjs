@@ -36,12 +36,19 @@ async function perform(m) {
   await m.ackAck();
 }
 
+// The console lists who says so every 5 s.
+let running = 0;
+const id = nuid.next();
+setInterval(() => nc.publish("instar.worker.fx-task-run=greeters", text.encode(JSON.stringify({ id, queue: "fx-task-run=greeters", name: "worker.mjs", concurrency: 1, running }))), 5000);
+
 // The queue of a pool is there while it has tasks or an entry, so it may go, and come again.
 for (;;) {
   try {
     const consumer = await js.consumers.get("EFFECTS", "fx-task-run=greeters");
     for await (const m of await consumer.consume({ max_messages: 1 })) {
+      running = 1;
       await perform(m).catch((err) => console.error("left for its next delivery:", err.message));
+      running = 0;
     }
   } catch {
     await new Promise((r) => setTimeout(r, 200));
