@@ -111,6 +111,9 @@ func TestThePage(t *testing.T) {
 	files := regexp.MustCompile(`(?:src|href)="([^"]+)"`).FindAllStringSubmatch(page, -1)
 	require.Greater(t, len(files), 10)
 	for _, f := range files {
+		if f[1] == "/v1/session" { // who looks is asked beside the files
+			continue
+		}
 		require.Regexp(t, `^/ui/assets/[0-9a-f]{16}/`, f[1], "a request leaves the origin")
 		res, _ := d.ask(http.MethodGet, f[1], "")
 		require.Equal(t, 200, res.StatusCode, f[1])
@@ -273,4 +276,29 @@ func TestReadOnlyWithoutTokens(t *testing.T) {
 	require.Equal(t, 403, res.StatusCode, "without TLS, and not on this machine, a browser says no more")
 	res, _ = d.ask(http.MethodPost, "/v1/change", "")
 	require.Equal(t, 200, res.StatusCode, "the command line is no browser")
+}
+
+// The page asks at once for all modules that its address needs to be drawn, and for no others.
+func TestModulesOfAnAddressAreAskedForAtOnce(t *testing.T) {
+	d := setup(t, false)
+	files := console.Files(t)
+	link := regexp.MustCompile(`rel="modulepreload" href="/ui/assets/[0-9a-f]+/([^"]+)"`)
+	asked := func(address string) (names []string) {
+		res, page := d.ask(http.MethodGet, "/ui/"+address, "")
+		require.Equal(t, 200, res.StatusCode, page)
+		for _, found := range link.FindAllStringSubmatch(page, -1) {
+			require.Contains(t, files, found[1], address)
+			names = append(names, found[1])
+		}
+		return names
+	}
+	every := asked("no/such/page")
+	require.Subset(t, every, []string{"app/main.js", "vendor/preact.js", "vendor/hooks.js", "vendor/htm.js", "app/base.js", "app/stream.js"})
+	require.NotContains(t, every, "app/form.js")
+	require.Subset(t, asked(""), append([]string{"pages/home.js", "pages/machines.js"}, every...))
+	require.Subset(t, asked("entities/service/hello"), []string{"pages/entity.js", "pages/timeline.js", "app/diagram.js", "app/layout.js", "app/form.js"})
+	require.NotContains(t, asked("entities/service/hello"), "pages/home.js")
+	require.Contains(t, asked("entities/task/shop/lint"), "pages/entity.js")
+	routes := regexp.MustCompile(`\['/ui[^']*', \(\) => import\('../pages/[a-z]+.js'\)\]`).FindAllString(files["app/pages.js"], -1)
+	require.Len(t, routes, strings.Count(files["app/pages.js"], "import('"), "each route is written as the server reads it")
 }

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -27,9 +28,10 @@ const assets = "/ui/assets/"
 
 // site are the files of the page, by their paths below the address of the assets.
 type site struct {
-	hash  string // of all files
-	index file   // the page
-	files map[string]file
+	hash   string // of all files
+	files  map[string]file
+	page   file // for an address that no route has
+	routes []route
 }
 
 // file is one file, as it is and compressed.
@@ -40,6 +42,12 @@ type file struct {
 }
 
 var contentTypes = map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".html": "text/html; charset=utf-8"}
+
+// sheets are the styles, in this order: browsers ask for one file, which is before anything is drawn.
+var sheets = []string{"app/base.css", "app/parts.css", "app/pages.css"}
+
+// sheet is what they are together.
+const sheet = "app/console.css"
 
 // load reads and compresses all files. Files whose kind no browser asks for, as those of documentation, are left out.
 func load(from fs.FS, version string) (*site, error) {
@@ -70,21 +78,69 @@ func load(from fs.FS, version string) (*site, error) {
 	if page == nil {
 		return nil, errors.New("console: there is no index.html")
 	}
+	var all []byte
+	for _, name := range sheets {
+		all = append(all, s.files[name].plain...)
+	}
+	if s.files[sheet], err = newFile(contentTypes[".css"], all); err != nil {
+		return nil, err
+	}
 	s.hash = hex.EncodeToString(sum.Sum(nil)[:8])
-	s.index, err = newFile(contentTypes[".html"], s.fill(page, version))
-	return s, err
+	if s.page, err = s.fill(page, version); err != nil {
+		return nil, err
+	}
+	for _, r := range routed.FindAllStringSubmatch(string(s.files["app/pages.js"].plain), -1) {
+		one := route{pattern: strings.Split(strings.Trim(r[1], "/"), "/")}
+		if one.page, err = s.fill(page, version, "pages/"+r[2]); err != nil {
+			return nil, err
+		}
+		s.routes = append(s.routes, one)
+	}
+	return s, nil
 }
 
-// fill puts into the page where its files are, and has the browser ask for the modules that every page needs all at once.
-func (s *site) fill(page []byte, version string) []byte {
-	var modules []string
-	for name := range s.files {
-		if path.Ext(name) == ".js" && name != "app/worker.js" && !strings.HasPrefix(name, "pages/") {
-			modules = append(modules, `<link rel="modulepreload" href="`+assets+s.hash+"/"+name+`">`)
+// fill puts into the page where its files are, and has the browser ask all at once for the modules that are needed to draw it, which it would find one after the other.
+func (s *site) fill(page []byte, version string, modules ...string) (file, error) {
+	var links []string
+	for _, name := range s.needed(append([]string{"app/main.js"}, modules...)) {
+		links = append(links, `<link rel="modulepreload" href="`+assets+s.hash+"/"+name+`">`)
+	}
+	return newFile(contentTypes[".html"], []byte(strings.NewReplacer("{{assets}}", assets+s.hash, "{{modules}}", strings.Join(links, "\n"), "{{version}}", html.EscapeString(version)).Replace(string(page))))
+}
+
+// How modules name others, and app/pages.js the module of each page.
+var (
+	imported = regexp.MustCompile(`(?m)^(?:import|export) .*from '(\.[^']+)';$`)
+	routed   = regexp.MustCompile(`\['(/ui[^']*)', \(\) => import\('\.\./pages/([^']+)'\)\]`)
+)
+
+// needed are modules and what they import, and so on.
+func (s *site) needed(modules []string) []string {
+	for i := 0; i < len(modules); i++ {
+		for _, found := range imported.FindAllStringSubmatch(string(s.files[modules[i]].plain), -1) {
+			if name := path.Join(path.Dir(modules[i]), found[1]); !slices.Contains(modules, name) {
+				modules = append(modules, name)
+			}
 		}
 	}
-	slices.Sort(modules)
-	return []byte(strings.NewReplacer("{{assets}}", assets+s.hash, "{{modules}}", strings.Join(modules, "\n"), "{{version}}", html.EscapeString(version)).Replace(string(page)))
+	return modules
+}
+
+// route is the page at some addresses; parts of the pattern in braces stand for any text.
+type route struct {
+	pattern []string
+	page    file
+}
+
+// at is the page for an address below /ui/.
+func (s *site) at(address string) file {
+	have := strings.Split(strings.Trim("ui/"+address, "/"), "/")
+	for _, r := range s.routes {
+		if slices.EqualFunc(r.pattern, have, func(want, part string) bool { return want == part || strings.HasPrefix(want, "{") }) {
+			return r.page
+		}
+	}
+	return s.page
 }
 
 func newFile(contentType string, text []byte) (file, error) {
@@ -111,7 +167,7 @@ func (c *Console) serve(q *rest.Request) error {
 	h.Set("Content-Security-Policy", Policy)
 	name, isAsset := strings.CutPrefix(asked, "assets/")
 	if !isAsset {
-		return answer(q, s.index)
+		return answer(q, s.at(asked))
 	}
 	hash, name, _ := strings.Cut(name, "/")
 	f, known := s.files[name]

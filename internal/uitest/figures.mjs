@@ -1,5 +1,7 @@
-// Figures of the web console, in Debian's Chromium without a screen: `make bench-ui`. It prints what it has measured, and judges nothing: that is for who reads it, and knows the hour.
+// Figures of the web console, in Debian's Chromium without a screen: `make bench-ui`. Beside each stands the same of a page with nothing but a heading, or rows: that is what the browser and the machine take themselves,
+// so figures of a machine that has other work can be judged, too. Processor time is that of all processes of the browser. It judges nothing: that is for who reads it, and knows the hour.
 import { readdirSync, readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { setTimeout as pause } from 'node:timers/promises';
 import { desktop, launch, loaded, openPage, Server, until } from './server.mjs';
 
@@ -48,23 +50,52 @@ const scroll = (page, seconds) => page.evaluate((seconds) => new Promise((resolv
   });
 }), seconds);
 
+/** scrolled scrolls for 10 s, and tells of the frames and of the processor time that each took. */
+async function scrolled(page) {
+  const before = spent(browserPid);
+  const s = await scroll(page, 10);
+  return `${tell(s)}, ${((spent(browserPid) - before) * 1000 / s.frames).toFixed(1)} ms of processor time each`;
+}
+
 const tell = ({ rate, late, worst, frames }) => `${rate.toFixed(1)} frames/s, ${late} of ${frames} later than 25 ms, the worst ${Math.round(worst)} ms`;
 
+/** loads loads a page with a cache of its own some times, so that all is loaded, and tells the medians. */
+async function loads(url, ready) {
+  const all = [];
+  for (let i = 0; i < 9; i++) {
+    const context = await browser.newContext({ viewport: desktop });
+    const page = await context.newPage();
+    const before = spent(browserPid);
+    await page.goto(url);
+    await ready(page);
+    const drawn = await page.evaluate(() => performance.now());
+    const paint = await until('first paint', () => page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime));
+    const files = await page.evaluate(() => [...performance.getEntriesByType('resource'), ...performance.getEntriesByType('navigation')].filter((r) => r.name.includes('/ui/')).map((r) => r.transferSize));
+    all.push({ paint, drawn, time: (spent(browserPid) - before) * 1000, bytes: files.reduce((a, b) => a + b, 0), requests: files.length });
+    await context.close();
+  }
+  return Object.fromEntries(Object.keys(all[0]).map((name) => [name, Math.round(middle(all.map((a) => a[name])))]));
+}
+
+// A page with a heading, and at /rows one with as many plain rows as a list of the console draws, which is scrolled in the same way.
+const floor = createServer((q, res) => {
+  res.setHeader('Content-Type', 'text/html');
+  const rows = Array.from({ length: 40 }, (_, i) => `<tr style="height:44px"><td>${i}<td>row<td>of<td>text`).join('');
+  res.end(`<!doctype html><title>bare</title><h1>Bare</h1>${q.url === '/rows' ? `<div class="table-frame" style="height:600px;overflow:auto"><table>${rows}</table><div style="height:4400000px"></div></div>` : ''}`);
+});
+await new Promise((resolve) => floor.listen(0, '127.0.0.1', resolve));
+floor.url = `http://127.0.0.1:${floor.address().port}/`;
 const server = await Server.start();
 const browser = await launch();
 const browserPid = started().find((pid) => /chromium/.test(readFileSync(`/proc/${pid}/cmdline`, 'utf8')));
 try {
-  const paints = [];
-  let bytes = 0;
-  for (let i = 0; i < 9; i++) {
-    const context = await browser.newContext({ viewport: desktop }); // a cache of its own: all is loaded
-    const page = await openPage(context, server, '/ui/');
-    paints.push(await until('first paint', () => page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime)));
-    bytes = await page.evaluate(() => [...performance.getEntriesByType('resource'), ...performance.getEntriesByType('navigation')].filter((r) => r.name.includes('/ui/')).reduce((n, r) => n + r.transferSize, 0));
-    await context.close();
-  }
-  print('first contentful paint of the home page, nothing cached', `${Math.round(middle(paints))} ms (median of ${paints.length})`);
-  print('what the home page loads of the console, as transferred', `${(bytes / 1024).toFixed(1)} KB`);
+  const home = await loads(server.url + '/ui/', (page) => page.waitForSelector('.stat-value >> text=/\\d/'));
+  const bare = await loads(floor.url, async () => {});
+  const beside = (name, unit) => `${home[name]} ${unit} (a bare page ${bare[name]} ${unit}; medians of 9)`;
+  print('first contentful paint of the home page, nothing cached', beside('paint', 'ms'));
+  print('   until its numbers are there', beside('drawn', 'ms'));
+  print('   processor time until then', beside('time', 'ms'));
+  print('what the home page loads of the console, as transferred', `${(home.bytes / 1024).toFixed(1)} KB in ${home.requests} requests`);
 
   let began = Date.now();
   await each(entities, async (i) => {
@@ -77,7 +108,7 @@ try {
   const page = await openPage(context, server, '/ui/machines/instance?namespace=*');
   await loaded(page, 'the list');
   await page.waitForSelector('.table-frame .row-link');
-  print('a list is scrolled while it loads, 10 s', tell(await scroll(page, 10)));
+  print('a list is scrolled while it loads, 10 s', await scrolled(page));
   began = Date.now();
   const end = Date.now() + 300000;
   let rows = 0;
@@ -91,7 +122,11 @@ try {
   }
   print('rows that were loaded to its end', `${rows} in ${Math.round((Date.now() - began) / 1000)} s`);
   await page.evaluate((n) => { document.querySelector('.table-frame').scrollTop = n * 22; }, rows);
-  print(`${rows} rows are scrolled from the middle, 10 s`, tell(await scroll(page, 10)));
+  print(`${rows} rows are scrolled from the middle, 10 s`, await scrolled(page));
+  const plain = await context.newPage();
+  await plain.goto(floor.url + 'rows');
+  print('   a bare page with a table', await scrolled(plain));
+  await plain.close();
   print('memory of the page', `${Math.round(await page.evaluate(() => performance.memory.usedJSHeapSize) / 2 ** 20)} MB`);
   await context.close();
 
@@ -124,4 +159,5 @@ try {
 } finally {
   await browser.close();
   await server.end();
+  floor.close();
 }

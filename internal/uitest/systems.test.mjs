@@ -15,7 +15,7 @@ stage(async (s, b) => {
 });
 
 const pages = {
-  letters: '/ui/dead-letters', nodes: '/ui/nodes', streams: '/ui/streams', discovery: '/ui/discovery', discovered: '/ui/discovery/pay', past: `/ui/discovery/pay?at=${new Date().toISOString()}`, tasks: '/ui/tasks', log: '/ui/tasks/nightly/report', waiting: '/ui/tasks/nightly/train-0',
+  letters: '/ui/dead-letters', nodes: '/ui/nodes', workers: '/ui/workers', services: '/ui/services', revisions: '/ui/entities/service/hello?tab=revisions', streams: '/ui/streams', discovery: '/ui/discovery', discovered: '/ui/discovery/pay', past: `/ui/discovery/pay?at=${new Date().toISOString()}`, tasks: '/ui/tasks', log: '/ui/tasks/nightly/report', waiting: '/ui/tasks/nightly/train-0',
   outbox: '/ui/outbox', parked: '/ui/outbox', tenants: '/ui/tenants', copying: '/ui/tenants/database_provisioning/acme/move', stuck: '/ui/tenants/database_provisioning/cozy/move', held: '/ui/tenants/database_provisioning/bold/move',
 };
 const given = { parked: outbox(hostile), tenants: tenants(hostile), copying: tenants(hostile), stuck: tenants(hostile), held: tenants(hostile) }; // answers for what needs databases
@@ -143,6 +143,36 @@ test('the catalogue follows what happens, and knows the past', async () => {
   await page.goto(`${server.url}/ui/discovery/mail?at=${before}`);
   await page.waitForSelector('[role=status]:has-text("1 has come since")');
   assert.equal(await page.locator('.table >> text=10.0.1.2:25').count(), 0);
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('more tabs of logs than a browser has connections follow them, also over a kill of the server', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const say = (task, line) => publish(server, `instar.log.task.default.nightly.${task}`, line, 'log/' + task + '/' + line);
+  const tabs = [];
+  for (let i = 0; i < 8; i++) tabs.push([await openPage(context, server, '/ui/tasks/nightly/train-' + i % 2), 'train-' + i % 2]);
+  const all = async (line) => { for (const [page, task] of tabs) await page.waitForSelector(`.log-line >> text=${line} of ${task}`, { timeout: 60000 }); };
+  for (const task of ['train-0', 'train-1']) await say(task, 'first of ' + task);
+  await all('first');
+  await server.kill();
+  await server.again();
+  for (const task of ['train-0', 'train-1']) await until('it is said', () => say(task, 'second of ' + task).then(() => true));
+  await all('second');
+  for (const [page] of tabs) {
+    assert.equal(await page.locator('.log-line').count(), 2, 'no line is there twice');
+    assert.deepEqual(page.wrong, []);
+  }
+  await context.close();
+});
+
+test('who says that it works is listed', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/workers');
+  await publish(server, 'instar.worker.fx-task-run=gpu', JSON.stringify({ id: '1', queue: 'fx-task-run=gpu', name: hostile, concurrency: 8, running: 3 }), 'w');
+  await page.waitForSelector(`tr:has-text("gpu") >> text=3 of 8`, { timeout: 60000 });
+  assert.equal(await page.evaluate(() => window.hacked), undefined);
+  assert.deepEqual(await violations(page), []);
   assert.deepEqual(page.wrong, []);
   await context.close();
 });

@@ -110,7 +110,7 @@ test('what is opened while the server is away is there when it is back', async (
 test('one breaks the sample, sees why, and rolls it back', async () => {
   const context = await browser.newContext({ viewport: desktop });
   const page = await openPage(context, server, '/ui/');
-  await page.click('.side >> text=services');
+  await page.click('.side a[href="/ui/machines/service"]');
   await page.click('.table >> text=hello');
   await page.click('.heading-actions >> text=update');
   await page.fill('dialog label:has-text("Image") input', 'no-such-image');

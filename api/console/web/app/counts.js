@@ -8,14 +8,26 @@ import { store, useStore } from './store.js';
 const every = 500;
 const all = new Map();
 
+let batch; // machines that are asked for at once: one request for all of them
+
+function counted(name) {
+  batch ??= { names: new Set(), answer: Promise.resolve().then(() => {
+    const [first, ...more] = batch.names;
+    batch = undefined;
+    return more.length ? get('/v1/counts').then(({ data }) => data.items) : get(`/v1/machines/${encodeURIComponent(first)}/counts`).then(({ data }) => [data]);
+  }) };
+  batch.names.add(name);
+  return batch.answer.then((items) => items.find((c) => c.machine === name));
+}
+
 function of(name) {
   if (!all.has(name)) {
     const c = { value: store({}), users: 0, load: undefined, timer: undefined, last: 0 };
     c.load = async () => {
       c.last = Date.now();
       try {
-        const { data } = await get(`/v1/machines/${encodeURIComponent(name)}/counts`);
-        c.value.set({ data: data.states, parked: data.parked });
+        const counts = await counted(name);
+        c.value.set({ data: counts.states, parked: counts.parked });
       } catch (error) {
         c.value.set((v) => ({ ...v, error }));
       }

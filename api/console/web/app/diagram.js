@@ -5,7 +5,7 @@
 //   hrefOf  the address of a state, which makes it a link
 //   times   {state: {p50Seconds, p95Seconds, count}}, shown instead of counts, the longest ones darkest
 // It is laid out once for each machine; counts only change texts. What it shows is also there as a table for those who do not see it.
-import { html, classes, useMemo, useState } from './base.js';
+import { html, classes, useLayoutEffect, useMemo, useRef, useState } from './base.js';
 import { Icon } from './icons.js';
 import { kindOf, kinds } from './parts.js';
 import { layout } from './layout.js';
@@ -37,6 +37,12 @@ const short = (on) => (on.length > 2 ? `${on[0]} +${on.length - 1}` : on.join(',
 export function Diagram({ m, counts, at, path, hrefOf, label, times }) {
   const d = useMemo(() => drawing(m), [m]);
   const [seen, setSeen] = useState(null); // the state under the pointer, or that has the focus
+  const frame = useRef();
+  useLayoutEffect(() => { // on a narrow screen, the state that it is in is what one sees first
+    const n = at && d.nodes.get(at);
+    const f = frame.current;
+    if (n) f.scrollLeft = (n.x / d.width) * f.scrollWidth - f.clientWidth / 2;
+  }, [d, at]);
   const total = counts ? Object.values(counts).reduce((a, b) => a + b, 0) : 0;
   const slowest = times && Math.max(0.001, ...Object.values(times).map((t) => t.p95Seconds));
   const crowded = d.edges.length > 12;
@@ -48,7 +54,7 @@ export function Diagram({ m, counts, at, path, hrefOf, label, times }) {
     return { next, gone, near, dim: !near && !next && !gone && (of !== null && of !== undefined) };
   };
   return html`<div class="diagram">
-    <div class="diagram-scroll" tabindex="0" role="region" aria-label=${label || `Diagram of ${m.name}`}>
+    <div class="diagram-scroll" ref=${frame} tabindex="0" role="region" aria-label=${label || `Diagram of ${m.name}`}>
     <svg viewBox=${`0 0 ${d.width} ${d.height}`} style=${{ width: '100%', maxWidth: d.width + 'px', minWidth: Math.min(d.width, Math.max(560, d.width * 0.66)) + 'px' }} role="group" aria-label=${`States of ${m.name}`}>
       <defs>${['', '-next', '-gone'].map((k) => html`<marker id=${'tip' + k} class=${'tip' + k} viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse"><path d="M0 0.8L7.500 4L0 7.200z" /></marker>`)}</defs>
       ${d.edges.map((e) => {

@@ -1,14 +1,15 @@
 // What changes, as it changes. useChanges(f, filter) calls f(changes) at most 4 times a second with [{machine, key, item}], and f(null) when changes were
-// missed or the reader resumes after a pause: load again then. connection is 'connecting', 'live', 'reconnecting', 'paused' or 'signedout'. pause()
+// missed or the reader resumes after a pause: load again then. followLog(key, f) follows the log of a task. connection is 'connecting', 'live', 'reconnecting', 'paused' or 'signedout'. pause()
 // and resume() concern this tab only. announce(text) says something to screen readers, politely and not too often.
 import { store } from './store.js';
 import { useEffect, useRef } from './base.js';
-import { Stream } from './stream.js';
+import { Logs, Stream } from './stream.js';
 
 /** connection is how the stream stands for this tab. */
 export const connection = store('connecting');
 
 const listeners = new Set();
+const readers = new Map(); // key of a task → who reads its log
 let port;
 let real = 'connecting';
 let paused = false;
@@ -22,6 +23,12 @@ function tell(message) {
     case 'changes':
       if (!paused) for (const f of [...listeners]) f(message.items);
       break;
+    case 'log':
+      for (const f of readers.get(message.key) || []) f({ lines: message.lines });
+      break;
+    case 'logs':
+      for (const all of readers.values()) for (const f of all) f({ state: message.state });
+      break;
     case 'reset':
       if (!paused) for (const f of [...listeners]) f(null);
       break;
@@ -33,9 +40,12 @@ export function start() {
   if (port) return;
   if (typeof SharedWorker === 'undefined') {
     let stream = new Stream(tell);
+    const logs = new Logs(tell);
     port = { postMessage: (m) => {
+      if (m.follow) logs.follow(m.follow);
+      if (m.leave) logs.leave(m.leave);
       if (m === 'now' && stream.state !== 'live') stream.later(0);
-      if (m === 'again') { stream.close(); stream = new Stream(tell); tell({ type: 'reset' }); }
+      if (m === 'again') { stream.close(); stream = new Stream(tell); logs.later(0); tell({ type: 'reset' }); }
     } };
     return;
   }
@@ -45,7 +55,28 @@ export function start() {
   port.start();
   port.postMessage('hello');
   addEventListener('pagehide', () => port.postMessage('bye'));
-  addEventListener('pageshow', (e) => e.persisted && port.postMessage('hello'));
+  addEventListener('pageshow', (e) => {
+    if (!e.persisted) return;
+    port.postMessage('hello');
+    for (const key of readers.keys()) port.postMessage({ follow: key });
+  });
+}
+
+/**
+ * followLog calls f with {lines: [{seq, at, attempt, line}]}, from the first that is kept on, some of them perhaps again, and with {state}: live or reconnecting; until what it returns is called. key is
+ * <namespace>.<repository>.<task>. All logs of all tabs come over one connection.
+ */
+export function followLog(key, f) {
+  start();
+  if (!readers.has(key)) readers.set(key, new Set());
+  readers.get(key).add(f);
+  port.postMessage({ follow: key });
+  return () => {
+    readers.get(key).delete(f);
+    if (readers.get(key).size) return;
+    readers.delete(key);
+    port.postMessage({ leave: key });
+  };
 }
 
 /** retry has a broken connection opened now. */

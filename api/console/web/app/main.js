@@ -24,17 +24,22 @@ async function loaded(path) {
   return null;
 }
 
+/** shown is what App shows for a path. */
+const shown = (path) => loaded(path).then((p) => ({ path, ...(p || { missing: true }) }), () => ({ path, broken: true }));
+
+const begun = {}; // the first page, and why nobody knows yet who looks
+
 function App() {
   const who = useStore(session);
   const { path } = useStore(place);
-  const [page, setPage] = useState({});
-  const [error, setError] = useState();
+  const [page, setPage] = useState(begun.page);
+  const [error, setError] = useState(begun.error);
   const first = useRef(true);
   const ask = () => loadSession().then(() => setError(undefined), setError);
-  useEffect(() => { ask(); }, []);
   useEffect(() => {
+    if (page.path === path) return;
     let gone = false;
-    loaded(path).then((p) => !gone && setPage({ path, ...(p || { missing: true }) }), () => !gone && setPage({ path, broken: true }));
+    shown(path).then((p) => !gone && setPage(p));
     return () => { gone = true; };
   }, [path]);
   useEffect(() => { if (who?.role) listen(); }, [who?.role]);
@@ -67,4 +72,8 @@ function Broken() {
 applyTheme();
 followLinks();
 keys();
-render(html`<${App} />`, document.getElementById('app'));
+// What the page stands on is asked for before it is drawn; until then there is what index.html has.
+await Promise.all([loadSession().catch((error) => { begun.error = error; }), shown(place.get().path).then((page) => { begun.page = page; })]);
+const app = document.getElementById('app');
+app.replaceChildren();
+render(html`<${App} />`, app);

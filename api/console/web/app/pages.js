@@ -8,6 +8,7 @@ export const routes = [
   ['/ui/machines/{machine}', () => import('../pages/machine.js')],
   ['/ui/entities/{machine}/{id}', () => import('../pages/entity.js')],
   ['/ui/entities/{machine}/{parent}/{id}', () => import('../pages/entity.js')],
+  ['/ui/services', () => import('../pages/revisions.js')],
   ['/ui/discovery', () => import('../pages/discovery.js')],
   ['/ui/discovery/{service}', () => import('../pages/discovered.js')],
   ['/ui/tasks', () => import('../pages/tasks.js')],
@@ -16,6 +17,7 @@ export const routes = [
   ['/ui/tenants', () => import('../pages/tenants.js')],
   ['/ui/tenants/{machine}/{tenant}/{id}', () => import('../pages/session.js')],
   ['/ui/nodes', () => import('../pages/nodes.js')],
+  ['/ui/workers', () => import('../pages/workers.js')],
   ['/ui/dead-letters', () => import('../pages/letters.js')],
   ['/ui/streams', () => import('../pages/streams.js')],
 ];
@@ -23,11 +25,13 @@ export const routes = [
 export const nav = [
   { href: '/ui/', text: 'Home', icon: 'home', key: 'h' },
   { href: '/ui/machines', text: 'Machines', icon: 'machine', key: 'm' },
+  { href: '/ui/services', text: 'Services', icon: 'swap', key: 'v', machine: ['service'] },
   { href: '/ui/discovery', text: 'Discovery', icon: 'service', key: 'd', machine: ['instance'] },
   { href: '/ui/tasks', text: 'Tasks', icon: 'task', key: 't', machine: ['task'] },
   { href: '/ui/outbox', text: 'Outbox', icon: 'outbox', key: 'o', machine: ['relay'] },
   { href: '/ui/tenants', text: 'Tenants', icon: 'tenant', key: 'p', machine: ['database_provisioning', 'instance_provisioning'] },
   { href: '/ui/nodes', text: 'Nodes', icon: 'node', key: 'n' },
+  { href: '/ui/workers', text: 'Workers', icon: 'worker', key: 'w' },
   { href: '/ui/dead-letters', text: 'Dead letters', icon: 'letter', key: 'l' },
   { href: '/ui/streams', text: 'Streams', icon: 'stream', key: 's' },
 ];

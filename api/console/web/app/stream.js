@@ -1,4 +1,4 @@
-// The one stream of changes, which runs in the shared worker (worker.js), or in the page where there is none (live.js). new Stream(tell) begins; tell gets
+// The streams that all tabs share, which run in the shared worker (worker.js), or in the page where there is none (live.js): Stream, of changes, and Logs. new Stream(tell) begins; tell gets
 //   {type: 'state', state}         connecting, live, reconnecting, signedout
 //   {type: 'changes', items}       at most 4 times a second: [{machine, key, item}], item absent for what was deleted; the newest of each entity
 //   {type: 'reset'}                changes were missed: load again what is shown
@@ -31,17 +31,10 @@ export class Stream {
 
   /** begins finds where the stream begins: at the revision of each machine. */
   async begins() {
-    const res = await fetch('/v1/machines', { credentials: 'same-origin' });
+    const res = await fetch('/v1/counts', { credentials: 'same-origin' });
     if (res.status === 401) return null;
     if (!res.ok) throw new Error('HTTP ' + res.status);
-    const { items } = await res.json();
-    const places = await Promise.all(items.map(async (m) => {
-      const res = await fetch(`/v1/machines/${encodeURIComponent(m.name)}/counts`, { credentials: 'same-origin' });
-      if (!res.ok) throw new Error('HTTP ' + res.status);
-      const { revision } = await res.json();
-      return revision ? `${m.name}:${revision}` : '';
-    }));
-    return places.filter(Boolean).join(',');
+    return (await res.json()).items.filter((c) => c.revision).map((c) => `${c.machine}:${c.revision}`).join(',');
   }
 
   async open() {
@@ -112,3 +105,67 @@ export class Stream {
   }
 }
 
+const together = 100; // ms of log lines that are told at once
+
+/**
+ * Logs are the logs of tasks that somebody follows, over one connection. tell gets {type: 'log', key, lines} with lines [{seq, at, attempt, line}], from the first that is kept on for who is new: who
+ * knows them leaves out what it has; and {type: 'logs', state}: live or reconnecting.
+ */
+export class Logs {
+  constructor(tell) {
+    this.tell = tell;
+    this.at = new Map(); // key → the last line that was told
+    this.lines = new Map();
+  }
+
+  /** follow begins with a log, again for who is new. */
+  follow(key) {
+    this.at.set(key, 0);
+    this.later(20); // several tabs at once are one change
+  }
+
+  leave(key) {
+    this.at.delete(key);
+    if (!this.at.size) this.close();
+  }
+
+  close() {
+    clearTimeout(this.timer);
+    this.source?.close();
+    this.source = undefined;
+  }
+
+  later(ms) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.open(), ms);
+  }
+
+  open() {
+    this.source?.close();
+    if (!this.at.size) return;
+    const source = new EventSource('/v1/logs?' + new URLSearchParams([...this.at].map(([key, seq]) => ['task', seq ? key + ':' + seq : key])));
+    this.source = source;
+    source.onopen = () => this.tell({ type: 'logs', state: 'live' });
+    const lost = () => {
+      source.close();
+      if (this.source !== source) return;
+      this.tell({ type: 'logs', state: 'reconnecting' });
+      this.later(2000);
+    };
+    source.onerror = lost;
+    source.addEventListener('end', lost);
+    source.addEventListener('log', (e) => {
+      const { task, ...line } = JSON.parse(e.data);
+      if (!this.at.has(task)) return;
+      const seq = Number(e.lastEventId);
+      this.at.set(task, Math.max(seq, this.at.get(task)));
+      if (!this.lines.has(task)) this.lines.set(task, []);
+      this.lines.get(task).push({ seq, ...line });
+      this.flushing ??= setTimeout(() => {
+        this.flushing = undefined;
+        for (const [key, lines] of this.lines) this.tell({ type: 'log', key, lines });
+        this.lines.clear();
+      }, together);
+    });
+  }
+}

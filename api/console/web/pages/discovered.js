@@ -31,7 +31,7 @@ export default function Discovered({ params }) {
   const beats = !at && !!d?.all.some((i) => sends(i));
   const heard = every(useResource(async (signal) => {
     if (!beats) return undefined;
-    const { data } = await get(`/v1/services/${encodeURIComponent(service)}/heartbeats`, { namespace: ns }, signal);
+    const { data } = await get(`/v1/services/${encodeURIComponent(service)}/heartbeats`, { namespace: ns, limit: 500 }, signal);
     return new Map(data.instances.map((i) => [i.instanceId, Date.now() - i.ageMillis]));
   }, [service, ns, beats]), 2000);
   const href = (changes) => '?' + new URLSearchParams(Object.entries({ namespace: ns === 'default' ? null : ns, ...changes }).filter(([, v]) => v));

@@ -11,6 +11,7 @@ import { useResource } from '../app/store.js';
 import { Since, Time } from '../app/time.js';
 import { Timeline, useTimeline } from './timeline.js';
 import { Data } from './data.js';
+import { Revisions } from './revisions.js';
 
 export default function Entity({ params }) {
   const [query] = useQuery();
@@ -36,7 +37,7 @@ function Shown({ m, path, at, crumbs }) {
   }, [path, at.namespace]);
   const line = useTimeline(path, at.namespace);
   const state = useRef();
-  useReload(() => { it.reload(); line.more(); }, { machine: m.name, key });
+  useReload(() => { it.reload(); line.more(); }, { machine: m.name, key }, 1000); // of what changes many times a second, one of its states each second is enough to look at
   useChanges((changes) => {
     const last = changes?.[changes.length - 1]?.item?.state;
     if (last && last !== state.current) announce(`${at.id} is ${last}`);
@@ -54,20 +55,21 @@ function Shown({ m, path, at, crumbs }) {
   const tab = query.get('tab') || 'timeline';
   const href = (id) => '?' + new URLSearchParams([...[...query].filter(([k]) => k !== 'tab' && k !== 'seq'), ['tab', id]]);
   const conditions = e.conditions || [];
-  const tabs = [{ id: 'timeline', text: 'Timeline', href: href('timeline'), badge: line.items?.length }, { id: 'data', text: 'Data', href: href('data') },
+  const tabs = [{ id: 'timeline', text: 'Timeline', href: href('timeline'), badge: line.items?.length }, ...(m.name === 'service' ? [{ id: 'revisions', text: 'Revisions', href: href('revisions') }] : []), { id: 'data', text: 'Data', href: href('data') },
     { id: 'conditions', text: 'Conditions', href: href('conditions'), badge: conditions.length || undefined }, { id: 'raw', text: 'JSON', href: href('raw') }];
   return html`<${Heading} title=${e.id} crumbs=${[...crumbs, ...(e.parent ? [{ href: machineURL(m, { parent: e.parent }), text: e.parent }] : [])]}
       sub=${html`<span class="facts"><${State} m=${m} state=${e.state} /> <span>for <${Since} at=${e.since} /></span> <${Labels} labels=${e.labels} toHref=${(label) => machineURL(m, { label })} />${e.dropped && html`<span class="pill">data dropped: it ended long ago</span>`}</span>`}>
       <${Actions} m=${m} e=${e} etag=${etag} />
     </${Heading}>
     <${Failure} error=${it.error} small />
-    ${e.lastError && html`<div class="failure failure-small"><${Icon} name="alert" /><div><b>${e.lastError.code || e.lastError.reason || 'The last error'}</b><p>${e.lastError.message || e.lastError.detail || JSON.stringify(e.lastError)}</p></div></div>`}
+    ${e.lastError && html`<div class="failure failure-small"><${Icon} name="alert" /><div><b>What went wrong last</b><p>${e.lastError.message || e.lastError.detail || JSON.stringify(e.lastError)}</p>${e.lastError.code && html`<p class="small faint mono">${e.lastError.code}</p>`}</div></div>`}
     <${Card}>${diagram}</${Card}>
     <div class="entity">
       <div class="entity-main">
         <${Tabs} tabs=${tabs} active=${tab} label="What is known of it" />
         ${tab === 'data' ? html`<${Data} e=${e} versions=${seen.current} /> `
     : tab === 'conditions' ? html`<${Conditions} conditions=${conditions} />`
+      : tab === 'revisions' && m.name === 'service' ? html`<${Revisions} path=${path} e=${e} />`
       : tab === 'raw' ? html`<${Json} value=${e} label="The entity as JSON" />`
         : html`<${Timeline} m=${m} line=${line} seq=${query.get('seq')} />`}
       </div>

@@ -28,7 +28,7 @@ function Shown({ all }) {
     <div class="stats">
       <${Stat} label="Failing" icon="alert" value=${known ? failed : undefined} tone=${failed ? 'bad' : undefined} hint=${failed ? "need somebody" : "none needs somebody"} href=${busy ? `/ui/machines/${busy.name}?preset=failed` : undefined} />
       <${Stat} label="On their way" icon="spin" value=${known ? moving : undefined} hint="in a state that passes" />
-      <${Stuck} all=${all} />
+      <${Stuck} all=${all} counts=${counts} known=${known} />
       <${Letters} />
       <${Nodes} />
       <${Store} />
@@ -40,17 +40,18 @@ function Shown({ all }) {
 
 const optional = (path, query) => get(path, query).then(({ data }) => data, (e) => { if ([403, 404].includes(e.status)) return null; throw e; });
 
-function Stuck({ all }) {
+function Stuck({ all, counts, known }) {
   const it = every(useResource(async (signal) => {
+    if (!known) return undefined;
     const before = new Date(Math.floor(Date.now() / 60000 - 5) * 60000).toISOString();
     const found = await Promise.all(all.map(async (m) => {
       const state = m.states.filter((s) => s.transitional).map((s) => s.name);
-      if (!state.length) return { m, n: 0 };
+      if (!state.some((s) => (counts.get(m.name)?.[s] ?? 1) > 0)) return { m, n: 0 }; // as nearly always
       const { data } = await get(collection(m), { namespace: '*', state, sinceBefore: before, limit: 500 }, signal);
       return { m, n: data.items.length, more: !!data.nextCursor };
     }));
     return { n: found.reduce((n, f) => n + f.n, 0), more: found.some((f) => f.more), first: found.find((f) => f.n)?.m };
-  }, []), 20000);
+  }, [known]), 20000);
   const s = it.data;
   return html`<${Stat} label="Stuck" icon="clock" value=${s && (s.more ? count(s.n) + '+' : s.n)} tone=${s?.n ? 'warn' : undefined} hint="over 5 minutes on their way" href=${s?.first ? `/ui/machines/${s.first.name}?preset=stuck-5` : undefined} />`;
 }

@@ -1,9 +1,9 @@
-// One task while it is done: how far it is, what it has written, and its log as it is written, over one stream of server-sent events that goes on where it was.
+// One task while it is done: how far it is, what it has written, and its log as it is written.
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../app/base.js';
 import { entityURL, get, machine } from '../app/api.js';
 import { commandsOf, openCommand } from '../app/command.js';
 import { Icon } from '../app/icons.js';
-import { useChanges } from '../app/live.js';
+import { followLog, useChanges } from '../app/live.js';
 import { Card, Empty, Failure, Heading, Loading, State } from '../app/parts.js';
 import { useQuery } from '../app/router.js';
 import { useResource, useStore } from '../app/store.js';
@@ -12,40 +12,18 @@ import { Progress, Why, taskPath } from './tasks.js';
 
 const most = 5000; // lines that are kept in the page
 
-/** useLog follows the log: {lines, state, error}. Lines come in bundles, one for each frame that is drawn. */
-function useLog(path, namespace) {
+/** useLog follows the log of a task by its key: {lines, state}. */
+function useLog(key) {
   const [log, setLog] = useState({ lines: [], state: 'connecting' });
   useEffect(() => {
-    let source;
-    let timer;
-    let frame;
     let last = 0;
-    let waiting = [];
-    const put = () => {
-      frame = undefined;
-      const more = waiting;
-      waiting = [];
-      setLog((l) => ({ ...l, lines: [...l.lines, ...more].slice(-most) }));
-    };
-    const open = () => {
-      source = new EventSource(`${path}/logs?namespace=${encodeURIComponent(namespace)}`);
-      source.onopen = () => setLog((l) => ({ ...l, state: 'live', error: undefined }));
-      source.onerror = () => {
-        setLog((l) => ({ ...l, state: 'reconnecting' }));
-        if (source.readyState === EventSource.CLOSED) timer = setTimeout(open, 3000); // it was refused; after a break the browser comes back by itself
-      };
-      source.addEventListener('log', (e) => {
-        const seq = Number(e.lastEventId);
-        if (seq <= last) return;
-        last = seq;
-        waiting.push({ seq, ...JSON.parse(e.data) });
-        frame ??= requestAnimationFrame(put);
-      });
-    };
     setLog({ lines: [], state: 'connecting' });
-    open();
-    return () => { source.close(); clearTimeout(timer); cancelAnimationFrame(frame); };
-  }, [path, namespace]);
+    return followLog(key, ({ lines = [], state }) => {
+      const more = lines.filter((l) => l.seq > last);
+      if (more.length) last = more.at(-1).seq;
+      if (more.length || state) setLog((l) => ({ state: state || 'live', lines: more.length ? [...l.lines, ...more].slice(-most) : l.lines }));
+    });
+  }, [key]);
   return log;
 }
 
@@ -55,7 +33,8 @@ export default function TaskLog({ params }) {
   const at = { parent: params.repository, id: params.id, namespace: ns };
   const path = taskPath(at);
   const it = useResource(async (signal) => ({ m: await machine('task'), ...(await get(path, { namespace: ns }, signal)) }), [path, ns]);
-  useChanges(it.reload, { machine: 'task', key: `${ns}.${params.repository}.${params.id}` });
+  const key = `${ns}.${params.repository}.${params.id}`;
+  useChanges(it.reload, { machine: 'task', key });
   const title = `${params.repository}/${params.id}`;
   const crumbs = [{ href: '/ui/tasks', text: 'Tasks' }];
   if (!it.data) return html`<${Heading} title=${title} crumbs=${crumbs} /><${Failure} error=${it.error} retry=${it.reload} />${!it.error && html`<${Loading} />`}`;
@@ -70,13 +49,13 @@ export default function TaskLog({ params }) {
     ${e.state === 'running' && html`<${Card}><${Progress} p=${t.progress || { percent: 0, message: 'not told yet' }} /></${Card}>`}
     ${e.state === 'queued' && html`<${Card}><p>It waits for its turn since <${Time} at=${t.queuedAt || e.since} />. <${Why} t=${at} /></p></${Card}>`}
     <div class="entity">
-      <div class="entity-main"><${Log} path=${path} namespace=${ns} /></div>
+      <div class="entity-main"><${Log} of=${key} /></div>
       <aside class="entity-side" aria-label="Facts"><${Attempts} t=${t} e=${e} /><${Documents} path=${path} ns=${ns} t=${t} /></aside>
     </div>`;
 }
 
-function Log({ path, namespace }) {
-  const log = useLog(path, namespace);
+function Log({ of }) {
+  const log = useLog(of);
   const { clock } = useStore(prefs);
   const [follow, setFollow] = useState(true);
   const [find, setFind] = useState('');

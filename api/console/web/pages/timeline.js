@@ -55,7 +55,7 @@ function steps(items) {
 }
 
 export function Timeline({ m, line, seq }) {
-  const [shown, setShown] = useState(100);
+  const [shown, setShown] = useState(50);
   const all = useMemo(() => steps(line.items || []).reverse(), [line.items]);
   if (!line.items) return html`<${Failure} error=${line.error} small />${!line.error && html`<${Loading} />`}`;
   if (!all.length) return html`<p class="faint pad">No events are kept.</p>`;

@@ -1,0 +1,43 @@
+// Workers: what waits in the queue of each effect, whether anybody asks for it, and the programs that say who they are.
+import { html } from '../app/base.js';
+import { get, machineURL } from '../app/api.js';
+import { Icon } from '../app/icons.js';
+import { Command, Empty, Failure, Heading, Loading, Stat } from '../app/parts.js';
+import { every, useResource } from '../app/store.js';
+import { Time, count } from '../app/time.js';
+
+/** away says that tasks wait which nobody asks for. */
+const away = (q) => q.waiting > 0 && !q.asking && !q.taken;
+
+export default function Workers() {
+  const it = every(useResource((signal) => get('/v1/workers', {}, signal).then(({ data }) => data.items), []), 2000);
+  const all = it.data;
+  const sum = (f) => all.reduce((n, q) => n + f(q), 0);
+  const lost = all?.filter(away).length;
+  return html`<${Heading} title="Workers" sub="Effects are what machines want done in the outside world. Each kind has a queue, from which the nodes take, or programs of yours." />
+    <${Failure} error=${it.error} retry=${it.reload} small=${!!all} />
+    ${!all ? !it.error && html`<${Loading} />` : html`
+      <div class="stats">
+        <${Stat} label="Waiting" icon="clock" value=${sum((q) => q.waiting)} hint="tasks that nobody has taken" />
+        <${Stat} label="Under way" icon="spin" value=${sum((q) => q.taken)} hint="taken, and not done yet" />
+        <${Stat} label="Workers" icon="worker" value=${new Set(all.flatMap((q) => q.workers.map((w) => w.name))).size} hint="programs elsewhere that were heard" />
+        <${Stat} label="Without anybody" icon="alert" value=${lost} tone=${lost ? 'bad' : undefined} hint=${lost ? 'queues in which tasks wait' : 'each queue is served'} />
+      </div>
+      ${all.length ? html`<div class="table-frame" tabindex="0" role="region" aria-label="Queues"><table class="table"><thead><tr><th scope="col">Work</th><th scope="col">Is</th><th scope="col" class="cell-end">Waiting</th><th scope="col" class="cell-end">Under way</th><th scope="col" class="cell-end">Again</th><th scope="col">Last taken</th><th scope="col">Who does it</th></tr></thead>
+        <tbody>${all.map((q) => html`<${Queue} key=${q.queue} q=${q} />`)}</tbody></table></div>` : html`<${Empty} icon="worker" title="No queues"><p>No machine here has effects.</p></${Empty}>`}
+      <div class="stack"><p class="faint small">Whoever takes tasks of a pool with <code>client/worker</code> is listed by name; of others only their requests are seen. To look into a queue:</p><${Command} text=${`nats consumer info EFFECTS ${all.find((q) => q.machine)?.queue || 'QUEUE'}`} /></div>`}`;
+}
+
+function Queue({ q }) {
+  const [kind, icon, text, title] = away(q) ? ['failed', 'alert', 'waiting', 'Tasks wait, and nobody asks for them']
+    : q.taken ? ['moving', 'spin', 'working', 'Tasks are under way']
+      : q.asking || q.workers.length ? ['steady', 'steady', 'ready', 'Somebody asks for tasks'] : ['ended', 'ended', 'idle', 'Nobody asks for tasks, and none wait'];
+  return html`<tr>
+    <th scope="row">${q.machine ? html`<a href=${machineURL(q.machine)}>${q.machine}</a> <b class="mono">${q.effect}</b>${q.pool && html` <span class="label">pool ${q.pool}</span>`}` : html`<span class="mono">${q.queue}</span>`}</th>
+    <td><span class=${'state state-' + kind} title=${title}><${Icon} name=${icon} />${text}</span></td>
+    <td class=${'cell-end num' + (away(q) ? ' bad' : '')}>${count(q.waiting)}</td><td class="cell-end num">${count(q.taken)}</td><td class="cell-end num" title="Of those under way, how many were delivered before">${count(q.redelivered)}</td>
+    <td>${q.deliveredAt ? html`<${Time} at=${q.deliveredAt} />` : html`<span class="faint">never</span>`}</td>
+    <td>${q.workers.length ? html`<ul>${q.workers.map((w) => html`<li class="small"><b class="mono">${w.name}</b> <span class="faint num">${w.concurrency ? `${w.running} of ${w.concurrency} · ` : ''}heard <${Time} at=${w.heardAt} /></span></li>`)}</ul>`
+    : html`<span class="faint">${!q.pool ? 'the nodes' : q.asking ? 'somebody who does not say who' : 'nobody'}</span>`}</td>
+  </tr>`;
+}
