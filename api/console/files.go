@@ -1,5 +1,8 @@
 package console
 
+// The files of the page, as serve answers them below /ui/. load, called at the first request, reads what is embedded (embed.go), compresses it, and makes a page for each address of app/pages.js (fill), which names the modules
+// that are needed there; at picks it.
+
 import (
 	"bytes"
 	"compress/gzip"

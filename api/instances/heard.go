@@ -16,7 +16,7 @@ import (
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/kv/index"
-	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -58,17 +58,18 @@ func (s *Service) heard(q *rest.Request) error {
 		return problem.Invalid("path.service", problem.LabelRule)
 	}
 	answer := HeardInstances{Service: service, Namespace: ns, Instances: []HeardInstance{}}
-	of := index.Query{Namespace: ns, Parent: service, States: living, Limit: q.PageSize()}
+	m := s.instances()
+	of := index.Query{Namespace: ns, Parent: service, States: living(m), Limit: q.PageSize()}
 	if c := q.Query.Get("cursor"); c != "" {
 		if streams.CheckLabel(c) != nil {
 			return problem.Invalid("query.cursor", "must be the nextCursor of a page")
 		}
 		of.After = ns + "." + service + "." + c
 	}
-	if err := s.store.Indexed(instance.Machine.Name); err != nil {
+	if err := s.store.Indexed(m.Name); err != nil {
 		return err
 	}
-	page := s.store.Index(instance.Machine.Name).List(of)
+	page := s.store.Index(m.Name).List(of)
 	ids := make([]string, len(page.Items))
 	for i, it := range page.Items {
 		ids[i] = it.Key[strings.LastIndexByte(it.Key, '.')+1:]
@@ -88,15 +89,15 @@ func (s *Service) heard(q *rest.Request) error {
 	return q.JSON(http.StatusOK, answer)
 }
 
-// living are the states of instances that may be heard.
-var living = func() (names []string) {
-	for _, st := range instance.Machine.States {
+// living are the states of a machine that have not ended.
+func living(m *machines.Machine) (names []string) {
+	for _, st := range m.States {
 		if !st.Terminal {
 			names = append(names, st.Name)
 		}
 	}
 	return names
-}()
+}
 
 // askOwner asks the node that looks after a service for milliseconds since instances were heard, by id (package consumers/prober/heartbeat). All nodes listen, and the owner answers.
 func (s *Service) askOwner(q *rest.Request, service string, ids []string) (heard map[string]int64, err error) {

@@ -74,6 +74,6 @@ export function Revisions({ path, e }) {
     <div class="table-frame" tabindex="0" role="region" aria-label="Revisions"><table class="table"><thead><tr><th scope="col">Revision</th><th scope="col">Is</th><th scope="col">Share of the requests</th><th scope="col" class="cell-end">Generation</th><th scope="col">First seen</th></tr></thead>
       <tbody>${d.all.map((r) => html`<tr key=${r.name}><th scope="row" class="mono">${r.name}</th><td><${Ready} r=${r} serving=${share.get(r.name) > 0} />${r.reason && r.reason !== 'Retired' && html` <span class="small faint">${r.reason}</span>`}</td>
         <td><progress class="meter" max="100" value=${share.get(r.name) || 0} aria-label=${'Share of ' + r.name}></progress> <span class="num small">${share.get(r.name) || 0} %</span></td><td class="cell-end num">${count(r.generation ?? 0)}</td><td><${Time} at=${r.seenAt} /></td></tr>`)}</tbody></table></div>
-    ${before.length > 0 && html`<h3>Where requests went</h3><ul class="stack">${before.map((b) => html`<li key=${b.at} class="small"><span class="faint">since</span> <${Time} at=${b.at} /> <${Traffic} of=${b.traffic} /></li>`)}</ul>`}
+    ${before.length > 0 && html`<h2>Where requests went</h2><ul class="stack">${before.map((b) => html`<li key=${b.at} class="small"><span class="faint">since</span> <${Time} at=${b.at} /> <${Traffic} of=${b.traffic} /></li>`)}</ul>`}
     ${d.route?.url && html`<p class="small">Its address: <${LinkOut} href=${d.route.url} /></p>`}</div>`;
 }

@@ -23,7 +23,7 @@ export default function Workers() {
         <${Stat} label="Workers" icon="worker" value=${new Set(all.flatMap((q) => q.workers.map((w) => w.name))).size} hint="programs elsewhere that were heard" />
         <${Stat} label="Without anybody" icon="alert" value=${lost} tone=${lost ? 'bad' : undefined} hint=${lost ? 'queues in which tasks wait' : 'each queue is served'} />
       </div>
-      ${all.length ? html`<div class="table-frame" tabindex="0" role="region" aria-label="Queues"><table class="table"><thead><tr><th scope="col">Work</th><th scope="col">Is</th><th scope="col" class="cell-end">Waiting</th><th scope="col" class="cell-end">Under way</th><th scope="col" class="cell-end">Again</th><th scope="col">Last taken</th><th scope="col">Who does it</th></tr></thead>
+      ${all.length ? html`<div class="table-frame" tabindex="0" role="region" aria-label="Queues"><table class="table"><thead><tr><th scope="col">Work</th><th scope="col">Is</th><th scope="col" class="cell-end">Waiting</th><th scope="col" class="cell-end">Under way</th><th scope="col" class="cell-end">Delivered again</th><th scope="col">Last taken</th><th scope="col">Who does it</th></tr></thead>
         <tbody>${all.map((q) => html`<${Queue} key=${q.queue} q=${q} />`)}</tbody></table></div>` : html`<${Empty} icon="worker" title="No queues"><p>No machine here has effects.</p></${Empty}>`}
       <div class="stack"><p class="faint small">Whoever takes tasks of a pool with <code>client/worker</code> is listed by name; of others only their requests are seen. To look into a queue:</p><${Command} text=${`nats consumer info EFFECTS ${all.find((q) => q.machine)?.queue || 'QUEUE'}`} /></div>`}`;
 }
@@ -33,7 +33,7 @@ function Queue({ q }) {
     : q.taken ? ['moving', 'spin', 'working', 'Tasks are under way']
       : q.asking || q.workers.length ? ['steady', 'steady', 'ready', 'Somebody asks for tasks'] : ['ended', 'ended', 'idle', 'Nobody asks for tasks, and none wait'];
   return html`<tr>
-    <th scope="row">${q.machine ? html`<a href=${machineURL(q.machine)}>${q.machine}</a> <b class="mono">${q.effect}</b>${q.pool && html` <span class="label">pool ${q.pool}</span>`}` : html`<span class="mono">${q.queue}</span>`}</th>
+    <th scope="row">${q.machine ? html`<a class="in-text" href=${machineURL(q.machine)}>${q.machine}</a> <b class="mono">${q.effect}</b>${q.pool && html` <span class="label">pool ${q.pool}</span>`}` : html`<span class="mono">${q.queue}</span>`}</th>
     <td><span class=${'state state-' + kind} title=${title}><${Icon} name=${icon} />${text}</span></td>
     <td class=${'cell-end num' + (away(q) ? ' bad' : '')}>${count(q.waiting)}</td><td class="cell-end num">${count(q.taken)}</td><td class="cell-end num" title="Of those under way, how many were delivered before">${count(q.redelivered)}</td>
     <td>${q.deliveredAt ? html`<${Time} at=${q.deliveredAt} />` : html`<span class="faint">never</span>`}</td>
