@@ -9,7 +9,7 @@ import (
 
 // Kinds of resources.
 const (
-	KindDatabase    = "database"
+	KindDatabase    = session.KindDatabase
 	KindReplication = "replication"
 	KindFence       = "fence"
 	KindRuntime     = session.KindRuntime
@@ -99,4 +99,14 @@ func Undo(ledger []Entry) []Action {
 		}
 	}
 	return list
+}
+
+// Switch reports whether a ledger has a switch that was tried and not taken back, and whether it is known to have been done.
+func Switch(ledger []Entry) (tried, done bool) {
+	for _, e := range ledger {
+		if e.Kind == KindRuntime && e.State != session.Undone {
+			return true, e.State == session.Created
+		}
+	}
+	return false, false
 }

@@ -267,16 +267,23 @@ func (k *Kind[D]) release(s *machines.Tx[D]) {
 	k.tell(s, "resolved", map[string]any{"failedFrom": t.FailedFrom, "outcome": RolledBack})
 }
 
-// letIn lets a tenant into its own database that an undo may have shut out, before the session is ready.
+// letIn has applications told where the tenant is, and lets it into its own database that an undo may have shut out, before the session is ready.
 func (k *Kind[D]) letIn(s *machines.Tx[D]) {
 	p := k.of(s.Data)
 	p.course().Phase, p.trail().Undone, p.trail().LettingIn = RollingBack, nil, true
 	k.tell(s, "resolved", map[string]any{"failedFrom": p.trail().FailedFrom, "outcome": Ready})
 }
 
+// letInDone keeps the epoch: a revert goes by it where the shared database has lost the switch.
 func (k *Kind[D]) letInDone(s *machines.Tx[D]) {
 	t := k.of(s.Data).trail()
 	t.LettingIn, t.Undone = false, nil
+	for _, r := range machines.Body[Results](s).Actions {
+		if r.Epoch > 0 {
+			t.Epoch = r.Epoch
+			k.Mark(s, Created, KindRuntime)
+		}
+	}
 	k.Transitioned(s)
 	k.Rest(s)
 	s.Fail(nil)

@@ -101,10 +101,14 @@ const (
 	EffectUndo = "undo"
 )
 
-// KindRuntime is the kind of what is about the routing of a tenant.
-const KindRuntime = "runtime"
+// Kinds of resources that have a meaning here.
+const (
+	KindDatabase = "database"
+	KindRuntime  = "runtime" // what is about the routing of a tenant
+)
 
-// ActionAdmit is all that an undo does before a session is resolved as ready whose tenant an earlier undo may have shut out of its own database. It fails where the tenant is elsewhere.
+// ActionAdmit is all that an undo does before a session is resolved as ready that may have made a database. It tells applications where the tenant is, and reports the epoch of that if it is in
+// that database. Once a switch was tried, an earlier undo may have shut the tenant out there: it lets the tenant in first, and fails where it is elsewhere.
 const ActionAdmit = "admit_tenant"
 
 // RollbackBody is the body of rollback.
@@ -177,6 +181,7 @@ type ActionResult struct {
 	Done    bool   `json:"done"`
 	Skipped bool   `json:"skipped,omitempty"`
 	Error   string `json:"error,omitempty"`
+	Epoch   int64  `json:"epoch,omitempty"` // of the routing, from [ActionAdmit]; 0 where it does not lead to the database of the session
 }
 
 // Results is what the provider reports of an undo.

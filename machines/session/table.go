@@ -112,15 +112,15 @@ func (k *Kind[D]) failedFrom(g *Stage) *guard[D] {
 	})
 }
 
-// mayBeOut holds where resolve says that a session is ready whose routing may have been switched: an undo of it may have shut the tenant out of its own database, however that undo has ended, also one before a
+// hasDatabase holds where resolve says that a session is ready which may have made a database: the tenant may be in it, and an undo may have shut it out there, however that undo has ended, also one before a
 // retry that has failed since. It may have failed at a later action, and of several tries only the last one is told.
-func (k *Kind[D]) mayBeOut() *guard[D] {
-	return And(k.resolvedAs(Ready), "its tenant may be out", func(s *machines.Tx[D]) bool {
-		return slices.ContainsFunc(k.of(s.Data).trail().Ledger, func(e Entry) bool { return e.Kind == KindRuntime && e.State != Undone })
+func (k *Kind[D]) hasDatabase() *guard[D] {
+	return And(k.resolvedAs(Ready), "with a database", func(s *machines.Tx[D]) bool {
+		return slices.ContainsFunc(k.of(s.Data).trail().Ledger, func(e Entry) bool { return e.Kind == KindDatabase && e.State != Undone })
 	})
 }
 
-// admitted holds when such a tenant was let in.
+// admitted holds when the tenant of such a session was let in, and applications were told.
 func (k *Kind[D]) admitted() *guard[D] {
 	return k.guarded("its tenant let in", "", func(s *machines.Tx[D], p Phase) bool { return k.of(s.Data).trail().LettingIn && k.whole(s, p) })
 }
@@ -275,7 +275,7 @@ func (k *Kind[D]) FailedEdges() []edge[D] {
 	at := only(Failed)
 	return append([]edge[D]{
 		{From: at, On: CommandRollback, If: k.idle(), To: machines.Same, Reenter: true, Do: k.Rollback, Emit: k.undoStarted(), Effects: only(EffectUndo)},
-		{From: at, On: CommandResolve, If: k.mayBeOut(), To: machines.Same, Reenter: true, Do: k.letIn, Emit: only(k.event("resolved")), Effects: only(EffectUndo)},
+		{From: at, On: CommandResolve, If: k.hasDatabase(), To: machines.Same, Reenter: true, Do: k.letIn, Emit: only(k.event("resolved")), Effects: only(EffectUndo)},
 		{From: at, On: CommandResolve, If: k.resolvedAs(Ready), To: Ready, Do: k.resolve, Emit: only(k.event("resolved"), EventTransitioned)},
 		{From: at, On: CommandResolve, If: k.idle(), To: machines.Same, Reenter: true, Do: k.release, Emit: only(k.event("resolved")), Effects: only(EffectUndo)},
 		{From: at, On: ReportUndone, If: k.Clean(), To: RolledBack, Do: k.EndUndo, Emit: append(k.undoEnded(), EventTransitioned)},

@@ -1,6 +1,7 @@
 package database_test
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 
@@ -8,6 +9,8 @@ import (
 
 	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/providers/database"
+	"github.com/bcc94042/instar/providers/database/cutover"
 	"github.com/bcc94042/instar/providers/database/databasetest"
 	"github.com/bcc94042/instar/providers/database/pg"
 )
@@ -61,6 +64,95 @@ func TestARevertIsRefusedWhereTheSourceLacksTheSwitch(t *testing.T) {
 	s.command("revert", `{"keepWrites":true}`)
 	require.Equal(t, machine.RolledBack, s.e.State, "%v", s.e.LastError)
 	require.Equal(t, "1", databasetest.Ask(t, s.p.Source, `select count(*)::text from public.settings where enterprise_id = 'lacking' and key = 'since'`))
+}
+
+// lose takes the switch from the source, as a failover to a standby that lacked it does, and returns what was lost.
+func (s *session) lose() (row string) {
+	row = databasetest.Ask(s.t, s.p.Source, `select to_jsonb(r)::text from public.tenant_runtime r`)
+	databasetest.Exec(s.t, s.p.Source, `delete from public.tenant_runtime; update instar.attempt set epoch = 0, previous = null`)
+	return row
+}
+
+// A session that was resolved as ready has its tenant in its database as one that has switched: applications were told, and a source that has lost the switch is seen.
+func TestAResolvedSessionIsAsOneThatHasSwitched(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "resolved")
+	s.p.Told = refusesOwn
+	s.command("request", `{}`)
+	require.Equal(t, machine.Failed, s.e.State)
+	sealed := s.e.Data.(*machine.Data).Database.Credentials
+	var told []database.Route
+	s.p.Told = func(ctx context.Context, r database.Route) error {
+		told = append(told, r)
+		return refusesOwn(ctx, r) // one who is still there does not hold back who has repaired it by hand
+	}
+	s.command("resolve", `{"outcome":"ready"}`)
+	require.Equal(t, machine.Ready, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
+	require.EqualValues(t, 1, s.e.Data.(*machine.Data).Epoch)
+	require.Equal(t, []database.Route{{Enterprise: "resolved", Credentials: sealed, Runtime: cutover.Runtime{
+		IsolationMode: cutover.Dedicated, DatabaseID: "t1/tenant_resolved", DatabaseHost: s.e.Data.(*machine.Data).Database.Host, DatabaseName: "tenant_resolved", Status: "active", Epoch: 1,
+	}}}, told)
+
+	s.p.Told = nil
+	databasetest.Exec(t, s.p.Server.Address("tenant_resolved", ""), `insert into public.settings values ('resolved', 'since', 'x')`)
+	s.lose()
+	s.command("revert", `{"keepWrites":true}`)
+	require.Equal(t, machine.Ready, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
+	require.Contains(t, s.e.LastError.Message, "has epoch 0 of the tenant resolved, and had 1")
+}
+
+// The session never got to its switch, and somebody has switched by hand, without an epoch: applications are told under one that they follow.
+func TestASessionThatWasSwitchedByHandIsTold(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "byhand")
+	var told []database.Route
+	s.p.Told = func(_ context.Context, r database.Route) error {
+		told = append(told, r)
+		return nil
+	}
+	databasetest.Exec(t, s.p.Source, `alter table public.settings add column extra text`)
+	s.command("request", `{}`)
+	d := s.e.Data.(*machine.Data)
+	require.Equal(t, machine.Copying, d.FailedFrom, "%v", s.e.LastError)
+	databasetest.Exec(t, s.p.Source, `insert into public.tenant_runtime (enterprise_id, isolation_mode, database_id, database_host, database_name) values ('byhand', 'dedicated_db', $1, $2, $3)`, d.Database.DatabaseID, d.Database.Host, d.Database.Name)
+	s.command("resolve", `{"outcome":"ready"}`)
+	require.Equal(t, machine.Ready, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
+	require.Len(t, told, 1)
+	require.EqualValues(t, 1, told[0].Epoch)
+	require.Equal(t, "tenant_byhand", told[0].DatabaseName)
+	require.Equal(t, d.Database.Credentials, told[0].Credentials)
+
+	s.lose()
+	s.command("revert", `{}`)
+	require.Contains(t, s.e.LastError.Message, "has epoch 0 of the tenant byhand, and had 1")
+	stored := *s.e.Data.(*machine.Data)
+	stored.Epoch, s.e.Data = 0, &stored // by an earlier version
+	s.command("revert", `{"keepWrites":true}`)
+	require.Equal(t, machine.Ready, s.e.State)
+	require.Contains(t, s.e.LastError.Message, "it is not known under which epoch")
+}
+
+// A switch that has failed may have been told all the same: a source that lacks it is seen by what applications were told.
+func TestARollbackIsRefusedWhereTheSourceLacksASwitchThatFailed(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "unsure")
+	var last cutover.Runtime
+	s.p.Last = func(context.Context, string) (cutover.Runtime, error) { return last, nil }
+	s.p.Told = func(ctx context.Context, r database.Route) error {
+		last = r.Runtime
+		return refusesOwn(ctx, r)
+	}
+	s.command("request", `{}`)
+	require.Equal(t, machine.Failed, s.e.State)
+	require.Equal(t, "tenant_unsure", last.DatabaseName)
+	databasetest.Exec(t, s.p.Server.Address("tenant_unsure", ""), `insert into public.settings values ('unsure', 'since', 'x')`)
+	row := s.lose()
+	s.command("rollback", `{"keepWrites":true}`)
+	require.Equal(t, machine.RollbackStuck, s.e.Data.(*machine.Data).Phase, s.e.State)
+	require.Contains(t, s.e.Data.(*machine.Data).Undone[0].Error, "has epoch 0 of the tenant unsure, and had 1")
+	databasetest.Exec(t, s.p.Source, `insert into public.tenant_runtime select * from jsonb_populate_record(null::public.tenant_runtime, $1::text::jsonb)`, row)
+	s.command("rollback", `{"keepWrites":true}`)
+	require.True(t, s.e.Data.(*machine.Data).Undone[0].Done, "%+v", s.e.Data.(*machine.Data).Undone)
 }
 
 // A target that does not answer, or is closed, keeps nobody from letting the tenant in where it was.

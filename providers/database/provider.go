@@ -34,8 +34,10 @@ type Provider struct {
 	Grace               time.Duration // until what was undone is dropped; 0 is 7 days
 	RowsPerSecond       float64       // for the estimate of a plan; 0 is 100,000
 
-	// Told is called when the routing of a tenant has changed, and returns when those who resolve it know, or a [*BehindError]. Nil tells nobody.
+	// Told is called when the routing of a tenant has changed, and returns when those who resolve it know, or a [*BehindError], or an [*UnheardError]. Nil tells nobody.
 	Told func(ctx context.Context, r Route) error
+	// Last is what was told last of a tenant: the zero value when nothing was. Nil where nobody is told.
+	Last func(ctx context.Context, enterprise string) (cutover.Runtime, error)
 
 	told memory
 }
@@ -46,6 +48,19 @@ type BehindError struct{ Epoch int64 }
 func (e *BehindError) Error() string {
 	return fmt.Sprintf("epoch %d was told already, and the shared database is behind it", e.Epoch)
 }
+
+// UnheardError says that a route was told and stored, and that some who resolve the tenant live and have not acknowledged it. They may do so later.
+type UnheardError struct {
+	Enterprise string
+	Epoch      int64
+	Resolvers  int
+}
+
+func (e *UnheardError) Error() string {
+	return fmt.Sprintf("%d resolvers of tenant %s have not acknowledged epoch %d", e.Resolvers, e.Enterprise, e.Epoch)
+}
+
+func (e *UnheardError) Unwrap() error { return &pg.LaterError{Message: e.Error()} }
 
 // Route is where a tenant's data is, and the sealed credentials for it, which a shared database has none of.
 type Route struct {
@@ -70,6 +85,7 @@ type job struct {
 	link   *online.Link
 
 	unreached error // why an undo goes on without the target
+	entered   int64 // the epoch under which a tenant was let in
 }
 
 // Perform does one task.

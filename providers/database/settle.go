@@ -46,11 +46,27 @@ func (j *job) settle(ctx context.Context) error {
 // led refuses to take a routing for one that leads back which is older than the switch. An earlier try may have shut the tenant out before the routing was lost, and the note of that with it:
 // the tenant is let in again.
 func (j *job) led(ctx context.Context, now cutover.Runtime) error {
-	if now.Epoch >= j.body.Epoch {
+	had, err := j.had(ctx)
+	tried, done := machine.Switch(j.body.Ledger)
+	switch {
+	case err != nil:
+		return j.stillShut(ctx, err)
+	case had > now.Epoch:
+		err = pg.Refuse("the shared database has epoch %d of the tenant %s, and had %d, as after a failover to a standby that lacked it: it cannot be told what the tenant has written since the switch; write its row in tenant_runtime again, with epoch %[3]d, or discardWrites leaves its database behind",
+			now.Epoch, j.body.Request.EnterpriseID, had)
+	case had > 0 || tried && !done: // the switch has failed, and nobody was told of it
 		return nil
+	default: // it was switched by hand
+		shut, unknown := j.source.KeptOut(ctx)
+		if unknown != nil && !pg.NotSetUp(unknown) {
+			return j.stillShut(ctx, unknown)
+		}
+		if shut { // by an earlier try, which has seen the routing lead there
+			return nil
+		}
+		err = pg.Refuse("the routing does not lead the tenant %s to %s, and it is not known under which epoch it did: it cannot be told what the tenant has written there; write its row in tenant_runtime again, or discardWrites leaves its database behind",
+			j.body.Request.EnterpriseID, j.name)
 	}
-	err := pg.Refuse("the shared database has epoch %d of the tenant %s, and had %d, as after a failover to a standby that lacked it: it cannot be told what the tenant has written since the switch; write its row in tenant_runtime again, with epoch %[3]d, or discardWrites leaves its database behind",
-		now.Epoch, j.body.Request.EnterpriseID, j.body.Epoch)
 	if j.unreached != nil {
 		return j.stillShut(ctx, err)
 	}
@@ -59,6 +75,21 @@ func (j *job) led(ctx context.Context, now cutover.Runtime) error {
 		err = errors.Join(err, left)
 	}
 	return err
+}
+
+// had is the epoch under which the tenant was sent to the session's database: what the session knows, or what applications were told last. 0 is not known.
+func (j *job) had(ctx context.Context) (int64, error) {
+	if j.Last == nil {
+		return j.body.Epoch, nil
+	}
+	last, err := j.Last(ctx, j.body.Request.EnterpriseID)
+	if err != nil {
+		return 0, fmt.Errorf("it cannot be seen where applications were told that the tenant is: %w", err)
+	}
+	if last.DatabaseName != j.name {
+		last.Epoch = 0
+	}
+	return max(j.body.Epoch, last.Epoch), nil
 }
 
 // unseen is why it is not known what the tenant has written.
@@ -78,16 +109,39 @@ func (j *job) stillShut(ctx context.Context, err error) error {
 	return err
 }
 
-// letIn lets a tenant in that an undo of this session may have shut out, where the routing leads to its database. It does not go by what was noted: the source may have lost that with a failover.
+// letIn tells applications where the tenant is. Once the switch was tried, an undo of this session may have shut it out of its database: it lets the tenant in there first, where the routing leads to it. It does
+// not go by what was noted: the source may have lost that with a failover. A resolver that lives and does not acknowledge holds nothing back: somebody has said that all is well, and the fence lets nobody write.
 func (j *job) letIn(ctx context.Context) error {
-	there, err := j.routed(ctx)
-	if err != nil {
+	now, err := j.source.Read(ctx)
+	if err != nil && !pg.NotSetUp(err) {
 		return j.stillShut(ctx, err)
 	}
-	if !there {
-		return pg.Refuse("the routing in the source does not lead the tenant %s to %s: write its row in tenant_runtime again and resolve as ready, or roll back, or resolve as rolled_back", j.body.Request.EnterpriseID, j.name)
+	there := err == nil && now.DatabaseName == j.name
+	if tried, _ := machine.Switch(j.body.Ledger); tried {
+		if !there {
+			return pg.Refuse("the routing in the source does not lead the tenant %s to %s: write its row in tenant_runtime again and resolve as ready, or roll back, or resolve as rolled_back", j.body.Request.EnterpriseID, j.name)
+		}
+		if err := j.admit(ctx); err != nil {
+			return err
+		}
 	}
-	return j.admit(ctx)
+	if there && now.Epoch == 0 { // it was written by hand, and nobody would follow it
+		if err := j.source.Setup(ctx); err != nil {
+			return err
+		}
+		if _, err := j.source.Renew(ctx, 0); err != nil {
+			return err
+		}
+	}
+	now, err = j.announce(ctx)
+	var unheard *UnheardError
+	if errors.As(err, &unheard) || pg.NotSetUp(err) {
+		err = nil
+	}
+	if there {
+		j.entered = now.Epoch
+	}
+	return err
 }
 
 // admit lets the tenant in, whatever was noted.

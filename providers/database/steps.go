@@ -310,3 +310,21 @@ func (j *job) tell(ctx context.Context, r cutover.Runtime, sealed string) (epoch
 	}
 	return r.Epoch, err
 }
+
+// announce tells where the tenant is by what the shared database says, and returns that, with the epoch under which it was told.
+func (j *job) announce(ctx context.Context) (cutover.Runtime, error) {
+	now, err := j.source.Read(ctx)
+	if err != nil {
+		return now, err
+	}
+	sealed := ""
+	if now.DatabaseName != "" && j.unreached == nil { // somebody may have rotated them since this session knew them
+		list, err := j.Server.Sealed(ctx)
+		if err != nil && !pg.NotSetUp(err) {
+			return now, err
+		}
+		sealed = list[now.DatabaseName]
+	}
+	now.Epoch, err = j.tell(ctx, now, sealed)
+	return now, err
+}

@@ -42,7 +42,7 @@ func (j *job) undo(ctx context.Context) (any, error) {
 		} else if err != nil {
 			r.Error, stopped = pg.Discreet(err.Error()), a.Stop
 		} else {
-			r.Done = true
+			r.Done, r.Epoch = true, j.entered
 		}
 		out.Actions = append(out.Actions, r)
 	}
@@ -96,11 +96,7 @@ func (j *job) act(ctx context.Context, a machine.Action) error {
 	case "restore_tenant_runtime":
 		return j.source.RestoreKept(ctx)
 	case "invalidate_cache":
-		now, err := j.source.Read(ctx)
-		if err != nil {
-			return err
-		}
-		_, err = j.tell(ctx, now, "")
+		_, err := j.announce(ctx)
 		return err
 	case "retire_tenant_runtime":
 		_, err := j.source.Switch(ctx, cutover.Runtime{IsolationMode: cutover.Dedicated, Status: Deprovisioned})

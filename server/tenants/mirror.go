@@ -15,6 +15,7 @@ import (
 	"github.com/bcc94042/instar/client/tenantdb"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/providers/database"
+	"github.com/bcc94042/instar/providers/database/cutover"
 	"github.com/bcc94042/instar/providers/database/pg"
 	"github.com/bcc94042/instar/providers/database/secret"
 	"github.com/bcc94042/instar/server"
@@ -111,6 +112,19 @@ func (m *mirror) put(ctx context.Context, r database.Route) error {
 	}
 }
 
+// last is what was told last of a tenant, or the zero value.
+func (m *mirror) last(ctx context.Context, enterprise string) (r cutover.Runtime, err error) {
+	have, err := m.routes.Get(ctx, enterprise)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return r, nil
+	}
+	if err != nil {
+		return r, pg.Later(0, "the bucket does not answer: %v", err)
+	}
+	err = json.Unmarshal(have.Value(), &r) // a Route has its members under the same names
+	return r, err
+}
+
 // notes stores what resolvers say that they have seen, until ctx ends. They do not write the bucket themselves: whoever may write there can take away what others have said.
 func (m *mirror) notes(ctx context.Context) error {
 	all := m.names.Seen("*", "*")
@@ -156,7 +170,7 @@ func (m *mirror) await(ctx context.Context, enterprise string, epoch int64) erro
 		stop()
 		switch {
 		case ctx.Err() != nil:
-			return pg.Later(0, "%d resolvers of tenant %s have not acknowledged epoch %d", len(behind), enterprise, epoch)
+			return &database.UnheardError{Enterprise: enterprise, Epoch: epoch, Resolvers: len(behind)}
 		case failed != nil && !over:
 			return pg.Later(0, "cannot see who knows where tenant %s is: %v", enterprise, failed)
 		}

@@ -35,6 +35,12 @@ func TestAnEpochLeadsToOneDatabase(t *testing.T) {
 		require.ErrorAs(t, m.put(t.Context(), r), &behind)
 		require.EqualValues(t, 5, behind.Epoch)
 	}
+	last, err := m.last(t.Context(), "acme")
+	require.NoError(t, err)
+	require.Equal(t, route(5, "tenant_acme", "active").Runtime, last)
+	last, err = m.last(t.Context(), "other")
+	require.NoError(t, err)
+	require.Zero(t, last)
 	require.NoError(t, m.put(t.Context(), route(6, "shared", "active")))
 }
 

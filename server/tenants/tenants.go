@@ -83,7 +83,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 		p.servers = append(p.servers, &target{TenantServer: s, provider: &database.Provider{
 			Source: pg.Address{DSN: source}, From: t.Source.From, Server: &admin.Server{Name: s.Name, Region: s.Region, DSN: dsn, Host: s.Host},
 			Catalogue: catalog.Catalogue{Schemas: t.Schemas, Column: t.Column, Tables: rules}, Migrations: schema.Set{Files: os.DirFS(t.Migrations)}, Keys: keys,
-			RangeRows: t.RangeRows, Parallel: t.Parallel, Rate: t.BytesPerSecond(), Grace: t.Grace, Told: p.mirror.tell,
+			RangeRows: t.RangeRows, Parallel: t.Parallel, Rate: t.BytesPerSecond(), Grace: t.Grace, Told: p.mirror.tell, Last: p.mirror.last,
 		}})
 	}
 	for _, s := range p.servers {
