@@ -395,7 +395,7 @@ func TestASessionThatBeginsKeepsItsSlot(t *testing.T) {
 // refusesOwn is when nobody acknowledges that a tenant is in its own database.
 func refusesOwn(_ context.Context, r database.Route) error {
 	if r.IsolationMode == cutover.Dedicated {
-		return &database.UnheardError{Enterprise: r.Enterprise, Epoch: r.Epoch, Resolvers: 1}
+		return &database.UnheardError{Enterprise: r.Enterprise, Epoch: r.Epoch, Resolvers: []string{"one"}}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/bcc94042/instar/machines"
@@ -53,11 +54,12 @@ func (e *BehindError) Error() string {
 type UnheardError struct {
 	Enterprise string
 	Epoch      int64
-	Resolvers  int
+	Resolvers  []string // by tenant and name
 }
 
 func (e *UnheardError) Error() string {
-	return fmt.Sprintf("%d resolvers of tenant %s have not acknowledged epoch %d", e.Resolvers, e.Enterprise, e.Epoch)
+	few := e.Resolvers[:min(len(e.Resolvers), 3)]
+	return fmt.Sprintf("%d resolvers of tenant %s have not acknowledged epoch %d, such as %s", len(e.Resolvers), e.Enterprise, e.Epoch, strings.Join(few, ", "))
 }
 
 func (e *UnheardError) Unwrap() error { return &pg.LaterError{Message: e.Error()} }

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"strconv"
+	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -25,16 +25,23 @@ import (
 // mirror tells applications where tenants are: it keeps a bucket of what tenant_runtime says, and waits for those who resolve tenants by it.
 // The shared database has the truth; what the bucket has lost is told again.
 type mirror struct {
+	log      *slog.Logger
 	nc       *nats.Conn
 	names    streams.Names
 	routes   jetstream.KeyValue
 	told     *kv.Bucket[tenantdb.Route] // the same, to read all of them
 	seen     *kv.Bucket[int64]          // epochs, by tenant and resolver
 	patience time.Duration              // with a resolver that lives and does not acknowledge
+	grace    time.Duration              // after a silence of all servers, until those who live have been heard
+
+	mu    sync.Mutex
+	heard time.Time // when acknowledgements could be heard last
+	whole time.Time // when all who live have been heard since a silence
+	known resolvers
 }
 
 func newMirror(ctx context.Context, h *server.Host) (*mirror, error) {
-	m := &mirror{nc: h.Deps.NC, names: h.Deps.Names, patience: time.Minute}
+	m := &mirror{log: h.Log, nc: h.Deps.NC, names: h.Deps.Names, patience: time.Minute, grace: tenantdb.SeenLife}
 	routes, seen := h.Deps.Names.Bucket(tenantdb.RoutesBucket), h.Deps.Names.Bucket(tenantdb.SeenBucket)
 	err := streams.EnsureBucket(ctx, h.Deps.JS, routes, "Where the data of each tenant is, as the shared database says", 0, h.Replicas)
 	if err != nil {
@@ -49,8 +56,17 @@ func newMirror(ctx context.Context, h *server.Host) (*mirror, error) {
 	if m.told, err = kv.Open(ctx, h.Deps.JS, routes, kv.JSON[tenantdb.Route]()); err != nil {
 		return nil, err
 	}
-	m.seen, err = kv.Open(ctx, h.Deps.JS, seen, kv.JSON[int64]())
-	return m, err
+	if m.seen, err = kv.Open(ctx, h.Deps.JS, seen, kv.JSON[int64]()); err != nil {
+		return nil, err
+	}
+	info, err := streams.Info(ctx, h.Deps.NC, streams.BucketStream(seen))
+	if err != nil {
+		return nil, fmt.Errorf("cannot look at the bucket %s: %w", seen, err)
+	}
+	if info.State.LastSeq > 0 { // else nobody has ever said anything
+		m.heard = info.State.LastTime
+	}
+	return m, nil
 }
 
 // opens fails when there are credentials that the keys do not open. Whoever has lost the keyset learns it from the server that does not start, not from a
@@ -123,69 +139,6 @@ func (m *mirror) last(ctx context.Context, enterprise string) (r cutover.Runtime
 	}
 	err = json.Unmarshal(have.Value(), &r) // a Route has its members under the same names
 	return r, err
-}
-
-// notes stores what resolvers say that they have seen, until ctx ends. They do not write the bucket themselves: whoever may write there can take away what others have said.
-func (m *mirror) notes(ctx context.Context) error {
-	all := m.names.Seen("*", "*")
-	seen, err := m.nc.QueueSubscribe(all, all, func(msg *nats.Msg) {
-		key, err := m.names.ParseSeen(msg.Subject)
-		if err != nil {
-			return
-		}
-		if epoch, err := strconv.ParseUint(string(msg.Data), 10, 63); err == nil { // the stream answers in its place
-			_ = m.nc.PublishRequest(streams.BucketSubject(m.names.Bucket(tenantdb.SeenBucket), key), streams.Inbox(msg.Reply), strconv.AppendUint(nil, epoch, 10))
-		}
-	})
-	if err != nil {
-		return fmt.Errorf("cannot hear who knows where tenants are: %w", err)
-	}
-	<-ctx.Done()
-	return seen.Unsubscribe()
-}
-
-// await returns when every resolver of the tenant that lives has seen the epoch. One that has died is not waited for longer than it is known.
-func (m *mirror) await(ctx context.Context, enterprise string, epoch int64) error {
-	ctx, cancel := context.WithTimeout(ctx, m.patience)
-	defer cancel()
-	behind, after := map[string]time.Time{}, uint64(0)
-	for first := true; first || len(behind) > 0; first = false { // first who is behind; then, until the first of them dies, what they say
-		next, stop := context.WithTimeout(ctx, until(behind))
-		var failed error
-		for e, err := range m.seen.Watch(next, enterprise+".*", after) {
-			switch {
-			case err != nil && !errors.Is(err, kv.ErrCorrupt):
-				failed = err
-			case err == nil && !e.Synced && !e.Deleted && e.Value < epoch:
-				behind[e.Key] = time.Now().Add(tenantdb.SeenLife)
-			default:
-				delete(behind, e.Key)
-			}
-			after = max(after, e.Revision)
-			if first && e.Synced || !first && len(behind) == 0 {
-				break
-			}
-		}
-		over := next.Err() != nil
-		stop()
-		switch {
-		case ctx.Err() != nil:
-			return &database.UnheardError{Enterprise: enterprise, Epoch: epoch, Resolvers: len(behind)}
-		case failed != nil && !over:
-			return pg.Later(0, "cannot see who knows where tenant %s is: %v", enterprise, failed)
-		}
-		maps.DeleteFunc(behind, func(_ string, end time.Time) bool { return !time.Now().Before(end) })
-	}
-	return nil
-}
-
-// until is how long the first of some times is away.
-func until(times map[string]time.Time) time.Duration {
-	wait := time.Hour
-	for _, t := range times {
-		wait = min(wait, time.Until(t))
-	}
-	return wait
 }
 
 // sync tells again what the shared database says of every tenant that was moved.

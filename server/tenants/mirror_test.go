@@ -2,6 +2,9 @@ package tenants
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,35 +72,100 @@ func TestARouteIsToldWhenItsResolversHaveSeenIt(t *testing.T) {
 	require.NoError(t, m.await(t.Context(), "acme", 2), "who has died is not waited for")
 }
 
-// What a resolver says is stored as a number under its own key, without its headers, and answered when it is stored. What is no such thing is not stored.
-func TestAcknowledgementsAreStoredByTheServer(t *testing.T) {
+// Where no server could hear acknowledgements for longer than they live, it is not known who lives, and a switch waits until it is.
+func TestASwitchWaitsUntilThoseWhoLiveAreKnown(t *testing.T) {
 	t.Parallel()
 	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
-	require.NoError(t, streams.EnsureBucket(t.Context(), e.JS, tenantdb.SeenBucket, "", tenantdb.SeenLife, 1))
-	m := &mirror{nc: e.NC, names: e.Names}
+	require.NoError(t, streams.EnsureBucket(t.Context(), e.JS, "seen", "", tenantdb.SeenLife, 1))
+	seen, err := kv.Open(t.Context(), e.JS, "seen", kv.JSON[int64]())
+	require.NoError(t, err)
+	silent := &mirror{nc: e.NC, seen: seen, patience: 100 * time.Millisecond, grace: time.Hour, heard: time.Now().Add(-time.Minute)}
+	require.ErrorContains(t, silent.await(t.Context(), "acme", 2), "no server has heard")
+	require.ErrorContains(t, silent.await(t.Context(), "acme", 2), "no server has heard", "that it hears now tells nothing of before")
+	silent.patience, silent.grace, silent.heard = time.Minute, time.Millisecond, time.Now().Add(-time.Minute)
+	require.NoError(t, silent.await(t.Context(), "acme", 2))
+	require.NoError(t, (&mirror{nc: e.NC, seen: seen, patience: time.Minute, grace: time.Hour, heard: time.Now()}).await(t.Context(), "acme", 2))
+	require.NoError(t, (&mirror{nc: e.NC, seen: seen, patience: time.Minute, grace: time.Hour}).await(t.Context(), "acme", 2), "nobody has ever said anything")
+}
+
+// What a resolver says is stored as a number under its own key, without its headers, and answered when it is stored. What is no such thing is not stored, and answered with an error.
+func TestAcknowledgementsAreStoredByTheServer(t *testing.T) {
+	t.Parallel()
+	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS, Listen: "127.0.0.1:0", Users: []embedded.User{{Name: "app", Password: "secret", Role: embedded.RoleResolve}}})
+	require.NoError(t, streams.EnsureBucket(t.Context(), e.JS, tenantdb.SeenBucket, "", time.Hour, 1))
+	stored, err := kv.Open(t.Context(), e.JS, tenantdb.SeenBucket, kv.JSON[int64]())
+	require.NoError(t, err)
+	_, err = stored.Put(t.Context(), "acme.before", 5, 0)
+	require.NoError(t, err)
+	m := &mirror{log: slog.New(slog.DiscardHandler), nc: e.NC, names: e.Names, seen: stored}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- m.notes(ctx) }()
 	t.Cleanup(func() { stop(); require.NoError(t, <-done) })
 	nc := e.Connect()
-	say := func(subject, epoch string) error {
+	app, err := nats.Connect(e.Server.ClientURL(), nats.UserInfo("app", "secret"))
+	require.NoError(t, err)
+	t.Cleanup(app.Close)
+	say := func(nc *nats.Conn, subject, epoch string) (string, error) {
 		msg := nats.NewMsg(subject)
 		msg.Data = []byte(epoch)
 		msg.Header.Set("Nats-Rollup", "all")
-		_, err := nc.RequestMsg(msg, 200*time.Millisecond)
-		return err
+		if nc == app { // it says that it is another one
+			msg.Header.Set("Nats-Request-Info", `{"acc":"USER_other"}`)
+		}
+		answer, err := nc.RequestMsg(msg, time.Minute)
+		if err != nil {
+			return "", err
+		}
+		return string(answer.Data), nil
 	}
-	require.Eventually(t, func() bool { return say("instar.seen.ACME.one", "7") == nil }, time.Minute, 10*time.Millisecond)
-	require.Eventually(t, func() bool { return say("instar.seen.other.two", "1") == nil }, time.Minute, 10*time.Millisecond)
-	for subject, epoch := range map[string]string{"instar.seen.acme.x": "-1", "instar.seen.acme.y": "", "instar.seen.acme.z": `{"a":1}`, "instar.seen.ac me.z": "1", "instar.seen.acme.a=b": "1"} {
-		require.Error(t, say(subject, epoch), subject)
+	require.Eventually(t, func() bool { _, err := say(nc, "instar.seen.ACME.one", "7"); return err == nil }, time.Minute, 10*time.Millisecond) // nobody answers before it listens
+	for _, c := range []struct {
+		nc                  *nats.Conn
+		subject, epoch, why string
+	}{
+		{nc, "instar.seen.acme.before", "4", "older than 5"}, // before it is taken for dead
+		{nc, "instar.seen.ACME.one", "6", "older than 7"},
+		{nc, "instar.seen.ACME.one", "7", ""},
+		{nc, "instar.seen.other.two", "1", ""},
+		{app, "instar.seen.ACME.one", "6", ""}, // which is another resolver
+		{nc, "instar.seen.acme.x", "-1", "needs an epoch"},
+		{nc, "instar.seen.acme.y", "", "needs an epoch"},
+		{nc, "instar.seen.acme.z", `{"a":1}`, "needs an epoch"},
+		{nc, "instar.seen.acme.a=b", "1", "may hold letters"},
+		{nc, "instar.seen.acme." + strings.Repeat("a", 64), "1", "1 to 63 characters"},
+	} {
+		answer, err := say(c.nc, c.subject, c.epoch)
+		require.NoError(t, err, c.subject)
+		if c.why == "" {
+			require.NotContains(t, answer, `"error"`, c.subject)
+		} else {
+			require.Contains(t, answer, `"error"`, c.subject)
+			require.Contains(t, answer, c.why)
+		}
 	}
-	seen, err := e.JS.KeyValue(t.Context(), tenantdb.SeenBucket)
-	require.NoError(t, err)
-	keys, err := seen.Keys(t.Context())
-	require.NoError(t, err)
-	require.ElementsMatch(t, []string{"ACME.one", "other.two"}, keys)
-	one, err := seen.Get(t.Context(), "ACME.one")
-	require.NoError(t, err)
-	require.Equal(t, "7", string(one.Value()))
+	got := map[string]int64{}
+	for entry, err := range stored.List(t.Context(), "") {
+		require.NoError(t, err)
+		got[entry.Key] = entry.Value
+	}
+	require.Equal(t, map[string]int64{"ACME.one": 7, "ACME.app=one": 6, "other.two": 1, "acme.before": 5}, got)
+}
+
+// One who may acknowledge cannot fill the bucket: a tenant has so many resolvers, and one that has died makes room.
+func TestATenantHasSoManyResolvers(t *testing.T) {
+	t.Parallel()
+	known, now := resolvers{}, time.Now()
+	for i := range maxResolvers {
+		require.NoError(t, known.note("acme", fmt.Sprint("r", i), sight{1, now.Add(time.Duration(i))}))
+	}
+	require.ErrorContains(t, known.note("acme", "new", sight{1, now}), "256 resolvers already")
+	require.NoError(t, known.note("acme", "r0", sight{2, now}))
+	require.NoError(t, known.note("other", "new", sight{1, now}))
+	later := now.Add(tenantdb.SeenLife + 1)
+	require.NoError(t, known.note("acme", "new", sight{1, later}))
+	require.Len(t, known["acme"], maxResolvers-1, "r0 and r1 have died")
+	require.NoError(t, known.note("acme", "r5", sight{0, later.Add(time.Hour)}), "one that was not heard of begins anew")
+	known.forget(later.Add(2 * time.Hour))
+	require.Empty(t, known)
 }
