@@ -38,20 +38,14 @@ func New(js jetstream.JetStream, names streams.Names) *Log { return &Log{js, nam
 type Records struct {
 	Items      []audit.Record        `json:"items" nullable:"false"`
 	NextCursor string                `json:"nextCursor" doc:"Pass it as after= to read on; empty on the last page. A page may have fewer records than asked for, and others may follow"`
-	Ends       map[string]RecordsEnd `json:"ends,omitempty" doc:"Where the chain of each class ends; not told to a token of one namespace, which sees only parts of the chains"`
-}
-
-// RecordsEnd is the last record of a chain, whether it is there or not.
-type RecordsEnd struct {
-	Sequence uint64    `json:"sequence"`
-	At       time.Time `json:"at"`
+	Ends       map[string]audit.ChainEnd `json:"ends,omitempty" doc:"Where the chain of each class ends, and how long its records are kept; not told to a token of one namespace, which sees only parts of the chains"`
 }
 
 // written is a page with the records as they were written, or their hashes would be those of other texts.
 type written struct {
 	Items      []json.RawMessage     `json:"items"`
 	NextCursor string                `json:"nextCursor"`
-	Ends       map[string]RecordsEnd `json:"ends,omitempty"`
+	Ends       map[string]audit.ChainEnd `json:"ends,omitempty"`
 }
 
 // Routes are the operations.
@@ -155,7 +149,7 @@ type stored struct {
 
 // page reads up to limit records of each class, and has the oldest of them.
 func (l *Log) page(ctx context.Context, w wanted, limit int) (*written, error) {
-	out := &written{Items: []json.RawMessage{}, Ends: map[string]RecordsEnd{}}
+	out := &written{Items: []json.RawMessage{}, Ends: map[string]audit.ChainEnd{}}
 	var chains [][]stored
 	more := false
 	for _, class := range w.classes {
@@ -208,13 +202,13 @@ func merge(chains [][]stored) (all []stored) {
 }
 
 // read reads up to limit records of a class behind those that a client has, and whether there are more.
-func (l *Log) read(ctx context.Context, w wanted, class string, limit int) (all []stored, end RecordsEnd, more bool, err error) {
+func (l *Log) read(ctx context.Context, w wanted, class string, limit int) (all []stored, end audit.ChainEnd, more bool, err error) {
 	s, err := l.js.Stream(ctx, l.names.AuditStream(class))
 	if err != nil {
 		return nil, end, false, err
 	}
 	state := s.CachedInfo().State
-	end = RecordsEnd{state.LastSeq, state.LastTime.UTC()}
+	end = audit.ChainEnd{Sequence: state.LastSeq, At: state.LastTime.UTC(), Life: audit.LifeOf(s.CachedInfo().Config)}
 	tenant := "*.*.*"
 	if w.tenant != "" {
 		tenant = "*." + w.tenant + ".*"

@@ -13,6 +13,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
 )
 
 // Tenants are the database that tenants share, and the servers that have a database of their own for each. What is not said is off: no session can be requested then.
@@ -28,6 +29,8 @@ type Tenants struct {
 	Parallel   int                    `koanf:"parallel"`   // tables at a time, of one copy; 0 is 2
 	Rate       string                 `koanf:"rate"`       // bytes a second, of one copy, as 50MiB; empty does not limit it
 	Grace      time.Duration          `koanf:"grace"`      // until a database that was taken back is dropped; 0 is 7 days
+
+	Audit map[string]time.Duration `koanf:"audit"` // how long its records are kept, by class; else as long as events of the class
 }
 
 // TenantSource is the shared database. Its role may create triggers and publications there.
@@ -123,6 +126,10 @@ func (t Tenants) validate(mode string) error {
 	_, err = humanize.ParseBytes(t.Rate)
 	check(t.Rate == "" || err == nil, "rate: %q is not a size such as 50MiB", t.Rate)
 	check(t.Grace >= 0, "grace: %s is negative", t.Grace)
+	for _, class := range slices.Sorted(maps.Keys(t.Audit)) {
+		check(slices.Contains(streams.Classes, class), "audit.%s: is none of %s", class, strings.Join(streams.Classes, ", "))
+		check(t.Audit[class] >= 24*time.Hour, "audit.%s: %s is less than 24h", class, t.Audit[class])
+	}
 	return errors.Join(errs...)
 }
 

@@ -37,9 +37,10 @@ func TestTenants(t *testing.T) {
   parallel: 65
   rate: fast
   grace: -1s
+  audit: {nothing: 48h, state: 1h}
 `)), nil)
 	for _, want := range []string{
-		"tenants.source: needs either", "servers[0].name", "servers[0]: needs either", "there twice", "tenants.keys: needs", "tenants.migrations", "tables.log.kind", "rangeRows", "parallel", "tenants.rate", "tenants.grace",
+		"tenants.source: needs either", "servers[0].name", "servers[0]: needs either", "there twice", "tenants.keys: needs", "tenants.migrations", "tables.log.kind", "rangeRows", "parallel", "tenants.rate", "tenants.grace", "audit.nothing: is none of", "audit.state: 1h0m0s is less than 24h",
 	} {
 		require.ErrorContains(t, err, want)
 	}

@@ -1,6 +1,7 @@
 package tenants
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,16 +121,27 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	return server.Work{Performer: p, Looker: p}, nil
 }
 
-// audits makes the streams of the audit where they are not there.
+// audits makes the streams of the audit where they are not there, and has them keep their records as long as the configuration says.
 func audits(ctx context.Context, h *server.Host) error {
 	for _, class := range streams.Classes {
 		c := records.Stream(h.Deps.Names, class, h.Replicas)
-		if _, err := h.Deps.JS.Stream(ctx, c.Name); errors.Is(err, jetstream.ErrStreamNotFound) {
+		c.MaxAge = cmp.Or(h.Config.Tenants.Audit[class], c.MaxAge)
+		s, err := h.Deps.JS.Stream(ctx, c.Name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			if _, err = h.Deps.JS.CreateStream(ctx, c); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // by another node
 				return fmt.Errorf("cannot make the stream %s: %w", c.Name, err)
 			}
-		} else if err != nil {
+			continue
+		}
+		if err != nil {
 			return fmt.Errorf("cannot look at stream %s: %w", c.Name, err)
+		}
+		next, changed := records.Extend(s.CachedInfo().Config, c.MaxAge, time.Now())
+		if !changed {
+			continue
+		}
+		if _, err := h.Deps.JS.UpdateStream(ctx, next); err != nil {
+			return fmt.Errorf("cannot have the stream %s keep its records for %s: %w", c.Name, c.MaxAge, err)
 		}
 	}
 	return nil

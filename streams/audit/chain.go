@@ -3,13 +3,12 @@ package audit
 import (
 	"fmt"
 	"time"
-
-	"github.com/bcc94042/instar/streams"
 )
 
 // Chain checks the records of a class, from the oldest that there is to the last one.
 type Chain struct {
 	Class string
+	Life  Life // of the records; that of the class where nothing is known
 	Head  Head // of what was checked
 	Begun bool // there was a record
 	First uint64
@@ -31,9 +30,6 @@ func (c *Chain) broken(at uint64, format string, args ...any) error {
 	return &BreakError{c.Class, at, fmt.Sprintf(format, args...)}
 }
 
-// slack is how much later than its age a record may go, or earlier by another clock.
-const slack = time.Hour
-
 // Next checks that a record follows those before it. The first one may have lost what is older than records of its class become.
 func (c *Chain) Next(line []byte, now time.Time) (Record, error) {
 	r, err := Parse(line)
@@ -43,15 +39,15 @@ func (c *Chain) Next(line []byte, now time.Time) (Record, error) {
 	switch {
 	case r.Class != c.Class:
 		return r, c.broken(r.Sequence, "it is of class %s", r.Class)
-	case !c.Begun && r.Sequence > 1 && now.Sub(r.PreviousAt) < streams.LifeOf(c.Class)-slack:
+	case !c.Begun && r.Sequence > 1 && !c.Life.gone(c.Class, r.PreviousAt, now):
 		return r, c.broken(r.Sequence-1, "it was removed before its time: it was recorded at %s", r.PreviousAt.Format(time.RFC3339))
 	case c.Begun && r.Sequence <= c.Head.Sequence:
 		return r, c.broken(r.Sequence, "it comes after record %d", c.Head.Sequence)
-	case c.Begun && r.Sequence > c.Head.Sequence+1 && now.Sub(r.PreviousAt) > streams.LifeOf(c.Class)-slack:
+	case c.Begun && r.Sequence > c.Head.Sequence+1 && c.Life.gone(c.Class, r.PreviousAt, now):
 		return r, c.broken(c.Head.Sequence+1, "it is older than records of its class become; the next one is %d", r.Sequence)
 	case c.Begun && r.Sequence > c.Head.Sequence+1:
 		return r, c.broken(c.Head.Sequence+1, "it is missing; the next one is %d", r.Sequence)
-	case c.Begun && r.Previous == "" && r.RecordedAt.Sub(c.Head.At) >= streams.LifeOf(c.Class)-slack: // who wrote it did not have the one before it any more
+	case c.Begun && r.Previous == "" && c.Life.gone(c.Class, c.Head.At, r.RecordedAt): // who wrote it did not have the one before it any more
 	case c.Begun && r.Previous != c.Head.Hash:
 		return r, c.broken(r.Sequence, "it follows another record than the one before it: one of the two was put in the place of another")
 	}
@@ -64,7 +60,7 @@ func (c *Chain) Next(line []byte, now time.Time) (Record, error) {
 
 // End checks that the last record is the last one that there was: the one of which the stream gave out a sequence last, and when.
 func (c *Chain) End(last uint64, at, now time.Time) error {
-	if c.Head.Sequence < last && (c.Begun || now.Sub(at) < streams.LifeOf(c.Class)-slack) {
+	if c.Head.Sequence < last && (c.Begun || !c.Life.gone(c.Class, at, now)) {
 		return c.broken(c.Head.Sequence+1, "it is missing, with all behind it up to %d", last)
 	}
 	return nil

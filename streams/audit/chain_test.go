@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/streams"
@@ -125,4 +126,47 @@ func TestAHashIsThatOfTheLineWithoutIt(t *testing.T) {
 	r, err := audit.Parse(line)
 	require.NoError(t, err)
 	require.True(t, bytes.HasSuffix(line, fmt.Appendf(nil, `,"hash":"%s"}`, r.Hash)))
+}
+
+// How long records are kept comes with the stream. What had gone before that was made longer was not removed; what is younger was.
+func TestAChainIsCheckedByTheLifeThatItsStreamHas(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	config := audit.Stream(streams.Names{}, "state", 1)
+	require.Equal(t, audit.Life{Kept: int64(streams.LifeOf("state") / time.Second)}, audit.LifeOf(config))
+	_, changed := audit.Extend(config, streams.LifeOf("state"), now)
+	require.False(t, changed)
+	short, changed := audit.Extend(config, 10*day, now.Add(-30*day))
+	require.True(t, changed)
+	require.Equal(t, 10*day, short.MaxAge)
+	long, _ := audit.Extend(short, 100*day, now.Add(-2*day))
+	require.Empty(t, short.Metadata)
+	require.Equal(t, audit.Life{Kept: 100 * 24 * 3600, Before: []audit.KeptBefore{{Kept: 10 * 24 * 3600, Until: now.Add(-2 * day)}}}, audit.LifeOf(long))
+	for _, c := range []struct {
+		name   string
+		config jetstream.StreamConfig
+		age    time.Duration // of the first record that is left
+		why    string
+	}{
+		{"it has its age", short, 11 * day, ""},
+		{"it has not", short, 9 * day, "removed before its time"},
+		{"by default it has not", config, 11 * day, "removed before its time"},
+		{"it had gone before they were kept longer", long, 13 * day, ""},
+		{"it was kept longer by then", long, 11 * day, "removed before its time"},
+		{"it has the longer age", long, 101 * day, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			lines := records(t, 4, now.Add(-c.age))
+			chain := audit.Chain{Class: "state", Life: audit.LifeOf(c.config)}
+			_, err := chain.Next(lines[2], now)
+			if c.why == "" {
+				require.NoError(t, err)
+				require.NoError(t, (&audit.Chain{Class: "state", Life: chain.Life}).End(4, now.Add(-c.age), now), "all of them may be gone")
+				return
+			}
+			require.ErrorContains(t, err, c.why)
+			require.ErrorContains(t, (&audit.Chain{Class: "state", Life: chain.Life}).End(4, now.Add(-c.age), now), "it is missing")
+		})
+	}
 }

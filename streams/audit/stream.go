@@ -6,7 +6,7 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// Stream is the configuration of the stream of a class. Who serves machines that are audited makes it. Nothing leaves it but by its age: else a gap would mean nothing.
+// Stream is the configuration of the stream of a class, whose records are kept as long as the class is by default. Who serves machines that are audited makes it. Nothing leaves it but by its age: else a gap would mean nothing.
 func Stream(n streams.Names, class string, replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: n.AuditStream(class), Description: "Records of an audit, of class " + class, Subjects: []string{n.Audits(class)}, Replicas: max(replicas, 1),

@@ -111,17 +111,23 @@ func auditList(s *command.Session, cmd *cobra.Command, _ []string) error {
 type chains struct {
 	by, own map[string]*audit.Chain // own is of the server by itself, where it is read from its beginning
 	kept    map[string][]string     // hashes of the records of a file, from the first one on
+	lives   map[string]audit.ChainEnd
 	now     time.Time
 }
 
-func newChains() *chains {
-	return &chains{by: chainsOf(), kept: map[string][]string{}, now: time.Now()}
+// newChains asks the server how long it keeps records.
+func newChains(s *command.Session) (*chains, error) {
+	var page struct {
+		Ends map[string]audit.ChainEnd `json:"ends"`
+	}
+	err := s.JSON(s.Ctx, client.Request{Path: auditPath, Query: url.Values{"limit": {"1"}}}, &page)
+	return &chains{by: chainsOf(page.Ends), lives: page.Ends, kept: map[string][]string{}, now: time.Now()}, err
 }
 
-func chainsOf() map[string]*audit.Chain {
+func chainsOf(ends map[string]audit.ChainEnd) map[string]*audit.Chain {
 	by := map[string]*audit.Chain{}
 	for _, class := range streams.Classes {
-		by[class] = &audit.Chain{Class: class}
+		by[class] = &audit.Chain{Class: class, Life: ends[class].Life}
 	}
 	return by
 }
@@ -211,9 +217,9 @@ func (c *chains) server(s *command.Session, after string, take func([]json.RawMe
 	query := url.Values{"limit": {"500"}, "after": {after}}
 	for {
 		var page struct {
-			Items      []json.RawMessage   `json:"items"`
-			NextCursor string              `json:"nextCursor"`
-			Ends       map[string]chainEnd `json:"ends"`
+			Items      []json.RawMessage         `json:"items"`
+			NextCursor string                    `json:"nextCursor"`
+			Ends       map[string]audit.ChainEnd `json:"ends"`
 		}
 		if err := s.JSON(s.Ctx, client.Request{Path: auditPath, Query: query}, &page); err != nil {
 			return err
@@ -247,14 +253,8 @@ func (c *chains) page(lines []json.RawMessage, take func([]json.RawMessage) erro
 	return errors.Join(take(fresh), wrong)
 }
 
-// chainEnd is where the server says that a chain ends.
-type chainEnd struct {
-	Sequence uint64    `json:"sequence"`
-	At       time.Time `json:"at"`
-}
-
 // ends checks that the server has all, and no less than a file.
-func (c *chains) ends(ends map[string]chainEnd, had map[string]uint64) error {
+func (c *chains) ends(ends map[string]audit.ChainEnd, had map[string]uint64) error {
 	for _, class := range streams.Classes {
 		end := ends[class]
 		if had[class] > end.Sequence {
@@ -279,18 +279,18 @@ func (c *chains) told(s *command.Session) {
 		case !chain.Begun:
 			s.Say("%-8s  no records", class)
 		default:
-			s.Say("%-8s  records %d to %d are as they were written; the hash of the last one is %s", class, chain.First, chain.Head.Sequence, chain.Head.Hash)
+			s.Say("%-8s  records %d to %d are as they were written; the hash of the last one is %s; they are kept for %d days", class, chain.First, chain.Head.Sequence, chain.Head.Hash, chain.Life.Days(class))
 		}
 	}
 }
 
 func auditVerify(s *command.Session, _ *cobra.Command, args []string) error {
-	c := newChains()
-	if len(args) > 0 {
-		if err := c.file(args[0], false); err != nil {
-			return broken(err)
-		}
-		c.own = chainsOf()
+	c, err := newChains(s)
+	if err == nil && len(args) > 0 {
+		c.own, err = chainsOf(c.lives), c.file(args[0], false)
+	}
+	if err != nil {
+		return broken(err)
 	}
 	if err := c.server(s, "", func([]json.RawMessage) error { return nil }); err != nil {
 		return broken(err)
@@ -300,8 +300,11 @@ func auditVerify(s *command.Session, _ *cobra.Command, args []string) error {
 }
 
 func auditExport(s *command.Session, _ *cobra.Command, args []string) error {
-	c := newChains()
-	if err := c.file(args[0], true); err != nil {
+	c, err := newChains(s)
+	if err == nil {
+		err = c.file(args[0], true)
+	}
+	if err != nil {
 		return broken(err)
 	}
 	f, err := os.OpenFile(args[0], os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)

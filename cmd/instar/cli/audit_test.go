@@ -23,6 +23,7 @@ type log struct {
 	began  time.Time
 	fails  bool // behind the first page
 	silent bool // of where chains end, as to a token of one namespace
+	kept   int  // seconds; 0 says nothing of it
 }
 
 // write writes the chain anew, with so many records of somebody.
@@ -58,7 +59,7 @@ func (l *log) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	answer := map[string]any{"nextCursor": next, "items": raws}
 	if !l.silent {
-		answer["ends"] = map[string]any{"state": map[string]any{"sequence": len(l.lines), "at": time.Now()}}
+		answer["ends"] = map[string]any{"state": map[string]any{"sequence": len(l.lines), "at": time.Now(), "keptSeconds": l.kept}}
 	}
 	_ = json.NewEncoder(w).Encode(answer) // what is lost, the test misses
 }
@@ -87,6 +88,7 @@ func TestTheAuditIsExportedAndVerified(t *testing.T) {
 	code, _, errs = run("verify", file)
 	require.Zero(t, code, errs)
 	require.Contains(t, errs, "records 1 to 7 are as they were written")
+	require.Contains(t, errs, "they are kept for 1095 days")
 	code, _, errs = run("export", file)
 	require.Zero(t, code, errs)
 	require.Contains(t, errs, "2 records were appended")
@@ -129,6 +131,23 @@ func TestTheAuditIsExportedAndVerified(t *testing.T) {
 	code, _, errs = run("export", file)
 	require.NotZero(t, code)
 	require.Contains(t, errs, "line 7 is not complete")
+}
+
+// How long records are kept is what the server says, and nothing is configured here.
+func TestAChainIsVerifiedByTheLifeThatTheServerTells(t *testing.T) {
+	t.Parallel()
+	l := &log{began: time.Now().Add(-72 * time.Hour).UTC()}
+	l.write(t, 7, "alice")
+	l.lines = l.lines[2:]
+	srv := httptest.NewServer(l)
+	t.Cleanup(srv.Close)
+	for kept, want := range map[int]string{0: "record 2: it was removed before its time", 48 * 3600: "records 3 to 7 are as they were written"} {
+		l.kept = kept
+		var out, errs bytes.Buffer
+		code := execute([]string{"audit", "verify", "--server", srv.URL}, strings.NewReader(""), &out, &errs)
+		require.Equal(t, kept == 0, code == 7, errs.String())
+		require.Contains(t, errs.String(), want)
+	}
 }
 
 // What was verified before a page fails is in the file, and the next export goes on behind it.
