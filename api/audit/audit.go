@@ -36,15 +36,15 @@ func New(js jetstream.JetStream, names streams.Names) *Log { return &Log{js, nam
 
 // Records is a part of the records, oldest first.
 type Records struct {
-	Items      []audit.Record        `json:"items" nullable:"false"`
-	NextCursor string                `json:"nextCursor" doc:"Pass it as after= to read on; empty on the last page. A page may have fewer records than asked for, and others may follow"`
+	Items      []audit.Record            `json:"items" nullable:"false"`
+	NextCursor string                    `json:"nextCursor" doc:"Pass it as after= to read on; empty on the last page. A page may have fewer records than asked for, and others may follow"`
 	Ends       map[string]audit.ChainEnd `json:"ends,omitempty" doc:"Where the chain of each class ends, and how long its records are kept; not told to a token of one namespace, which sees only parts of the chains"`
 }
 
 // written is a page with the records as they were written, or their hashes would be those of other texts.
 type written struct {
-	Items      []json.RawMessage     `json:"items"`
-	NextCursor string                `json:"nextCursor"`
+	Items      []json.RawMessage         `json:"items"`
+	NextCursor string                    `json:"nextCursor"`
 	Ends       map[string]audit.ChainEnd `json:"ends,omitempty"`
 }
 

@@ -42,5 +42,5 @@ func TestTheAuditIsKeptAsTheConfigurationSays(t *testing.T) {
 	require.Len(t, longer.Before, 1)
 	require.EqualValues(t, 2*86400, longer.Before[0].Kept)
 	require.WithinDuration(t, time.Now(), longer.Before[0].Until, time.Hour)
-	require.Equal(t, longer, lives(4*day)["state"], "nothing is new")
+	require.Equal(t, longer, lives(4 * day)["state"], "nothing is new")
 }

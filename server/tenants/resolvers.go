@@ -265,4 +265,3 @@ func until(times map[string]time.Time) time.Duration {
 	}
 	return wait
 }
-
