@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/audit"
@@ -19,7 +18,8 @@ func TestTheAuditIsKeptAsTheConfigurationSays(t *testing.T) {
 	t.Parallel()
 	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
 	const day = 24 * time.Hour
-	h := &server.Host{Deps: consumers.Deps{JS: e.JS, Names: e.Names}, Replicas: 1}
+	h := &server.Host{Replicas: 1}
+	h.Deps.JS, h.Deps.Names = e.JS, e.Names
 	lives := func(state time.Duration) map[string]audit.Life {
 		h.Config.Tenants.Audit = map[string]time.Duration{"state": state}
 		require.NoError(t, audits(t.Context(), h))
