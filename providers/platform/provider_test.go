@@ -365,6 +365,37 @@ func TestASlugIsKeptWhileSomethingIsNamedByIt(t *testing.T) {
 	w.nothing()
 }
 
+// A bucket of which somebody has taken the mark is left, and told. What was in the way of one that was never made is nobody's here.
+func TestABucketThatHasLostItsMarkIsNotSaidToBeGone(t *testing.T) {
+	t.Parallel()
+	w, b := setup(t), task("default.acme.own")
+	require.Nil(t, w.perform("own", "provision", 1, b).Failure)
+	require.Nil(t, w.perform("own", "store", 2, b).Failure)
+	stream, err := w.env.JS.Stream(t.Context(), "OBJ_tenant-acme")
+	require.NoError(t, err)
+	c := stream.CachedInfo().Config
+	delete(c.Metadata, "instar-owner")
+	_, err = w.env.JS.UpdateStream(t.Context(), c)
+	require.NoError(t, err)
+	b.Ledger = []session.Entry{{Kind: machine.KindStorage, Name: "tenant-acme", State: session.Created}}
+	b.Actions = machine.Undo(ledger())
+	left := map[string]string{}
+	for _, r := range w.perform("own", "undo", 3, b).Data.(session.Results).Actions {
+		if !r.Done {
+			left[r.Action] = r.Error
+		}
+	}
+	require.Len(t, left, 2, "%v", left)
+	require.Contains(t, left["delete_storage"], "remove it by hand")
+	require.Contains(t, left["release_slug"], "delete_storage")
+	b.Ledger[0].State = session.Intended
+	for _, r := range w.perform("own", "undo", 4, b).Data.(session.Results).Actions {
+		require.True(t, r.Done, "%+v", r)
+	}
+	_, err = w.env.JS.ObjectStore(t.Context(), "tenant-acme")
+	require.NoError(t, err)
+}
+
 // away is a store that removes nothing.
 type away struct{ storage.Provider }
 

@@ -1,8 +1,10 @@
 package platform
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/bcc94042/instar/machines/session"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/domain"
+	"github.com/bcc94042/instar/providers/platform/storage"
 )
 
 // undoing are the actions that are not for the workers of databases, by their names up to a colon; what follows that is the argument.
@@ -211,8 +214,22 @@ func (j *job) unroute(ctx context.Context, _ string) error {
 	})
 }
 
+// removeBucket removes the bucket. One that has not this session's mark stays, which is fine where none was made, as it is what was in the way, and where the slug is another session's: that
+// was given free when the bucket had gone.
 func (j *job) removeBucket(ctx context.Context, _ string) error {
-	return j.Storage.Delete(ctx, j.body.Name, j.owner)
+	err := j.Storage.Delete(ctx, j.body.Name, j.owner)
+	var another *storage.AnothersError
+	if !errors.As(err, &another) {
+		return err
+	}
+	if !slices.ContainsFunc(j.body.Ledger, func(e session.Entry) bool { return e.Kind == machine.KindStorage && e.State == session.Created }) {
+		return nil
+	}
+	r, errRow := j.Table.Row(ctx, j.body.PrimaryDomain)
+	if errRow == nil && j.anothers(r) {
+		return nil
+	}
+	return cmp.Or(unavailable(errRow), err)
 }
 
 func (j *job) removeInstance(ctx context.Context, _ string) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"path"
@@ -141,13 +142,17 @@ func (s *S3) Delete(ctx context.Context, name, owner string) error {
 		return nil
 	case err != nil:
 		return refused(ctx, "look at", b.ID, err)
-	case has != "" && has != owner:
-		return nil
 	case has == "":
-		if err := s.drop(ctx, b); !providers.IsInvalid(err) {
-			return err
+		some, err := s.holds(ctx, b)
+		if err != nil {
+			return refused(ctx, "look into", b.ID, err)
 		}
-		return nil // it has objects, and is somebody's
+		if !some {
+			return s.drop(ctx, b)
+		}
+		fallthrough
+	case has != owner:
+		return left(b.ID, owner, has, fmt.Sprintf("write %q into the object %s again", owner, b.Prefix+markName))
 	}
 	for u := range s.Client.ListIncompleteUploads(ctx, b.Name, b.Prefix, true) {
 		if u.Err == nil {
@@ -166,6 +171,14 @@ func (s *S3) Delete(ctx context.Context, name, owner string) error {
 		}
 	}
 	return s.drop(ctx, b)
+}
+
+// holds reports whether there is any object at a place, or a version of one.
+func (s *S3) holds(ctx context.Context, b Bucket) (bool, error) {
+	for o := range s.Client.ListObjectsIter(ctx, b.Name, minio.ListObjectsOptions{Prefix: b.Prefix, Recursive: true, WithVersions: true, MaxKeys: 1}) {
+		return o.Err == nil, o.Err
+	}
+	return false, nil
 }
 
 // clear removes objects, or versions of them.

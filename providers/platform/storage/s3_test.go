@@ -105,7 +105,8 @@ func TestAnotherInstallationsIsLeftAlone(t *testing.T) {
 		require.NoError(t, suite(theirs).Put(t.Context(), b, "a", []byte("kept")))
 		_, err = ours.Ensure(t.Context(), want)
 		require.True(t, providers.IsInvalid(err), "%v", err)
-		_ = ours.Delete(t.Context(), want.Name, want.Owner) // whatever it says
+		var another *storage.AnothersError
+		require.ErrorAs(t, ours.Delete(t.Context(), want.Name, want.Owner), &another)
 		data, err := suite(theirs).Get(t.Context(), b, "a")
 		require.NoError(t, err)
 		require.Equal(t, "kept", string(data))
@@ -137,6 +138,30 @@ func TestAStoreThatIsGoneIsUnavailable(t *testing.T) {
 	require.NoError(t, err)
 	_, err = (&storage.S3{Client: c}).Ensure(t.Context(), storage.Spec{Name: "tenant-acme", Owner: "o"})
 	require.True(t, providers.IsUnavailable(err), "%v", err)
+}
+
+// A tenant can remove the mark of its bucket: what is left then is told, and goes when the mark is there again.
+func TestABucketWithoutItsMarkIsNotSaidToBeGone(t *testing.T) {
+	t.Parallel()
+	c := store(t)
+	require.NoError(t, c.MakeBucket(t.Context(), "shared", minio.MakeBucketOptions{}))
+	for _, shared := range []string{"", "shared"} {
+		s := &storage.S3{Client: c, Shared: shared, Installation: "one"}
+		b, err := s.Ensure(t.Context(), storage.Spec{Name: "tenant-acme", Owner: "o"})
+		require.NoError(t, err)
+		in := suite(s)
+		require.NoError(t, in.Put(t.Context(), b, "a", []byte("kept")))
+		require.NoError(t, c.RemoveObject(t.Context(), b.Name, b.Prefix+".instar-owner", minio.RemoveObjectOptions{}))
+		err = s.Delete(t.Context(), "tenant-acme", "o")
+		var another *storage.AnothersError
+		require.ErrorAs(t, err, &another)
+		require.ErrorContains(t, err, `write "one o" into the object `+b.Prefix+`.instar-owner again`)
+		require.NoError(t, in.Put(t.Context(), b, ".instar-owner", []byte("one o")))
+		require.NoError(t, s.Delete(t.Context(), "tenant-acme", "o"))
+		require.NoError(t, s.Delete(t.Context(), "tenant-acme", "o"))
+		_, err = in.Get(t.Context(), b, "a")
+		require.Error(t, err)
+	}
 }
 
 // Nothing is left of what was overwritten, or never finished.

@@ -39,6 +39,17 @@ type Object struct {
 // Link is what a name leads to, which may be another tenant's.
 type Link struct{ Bucket, Object string }
 
+// AnothersError says that Delete has left a bucket alone, as it has not the owner's mark. It is Invalid.
+type AnothersError struct{ why *providers.Error }
+
+func (e *AnothersError) Error() string { return e.why.Error() }
+func (e *AnothersError) Unwrap() error { return e.why }
+
+// left is what Delete says of a bucket that it leaves alone. how says how the mark is set.
+func left(bucket, owner, has, how string) error {
+	return &AnothersError{providers.Errorf(providers.Invalid, "the bucket %s is left alone, as its mark is not of %s but of %s: if it is that one's, %s, else remove it by hand", bucket, owner, cmp.Or(has, "nobody"), how)}
+}
+
 // Provider has buckets; see the package's contract.
 type Provider interface {
 	Ensure(ctx context.Context, s Spec) (Bucket, error)
@@ -100,7 +111,7 @@ func (o *ObjectStores) Delete(ctx context.Context, name, owner string) error {
 	case err != nil:
 		return failed("remove", name, err)
 	case have.Metadata[ownerMark] != owner:
-		return nil
+		return left(name, owner, have.Metadata[ownerMark], "set "+ownerMark+" in the metadata of its stream again")
 	}
 	if err := o.JS.DeleteObjectStore(ctx, name); !errors.Is(err, jetstream.ErrBucketNotFound) {
 		return failed("remove", name, err)

@@ -114,7 +114,7 @@ func anothersIsNeverTakenOver(t *testing.T, b *bench) {
 	other.Owner = "default.rival.own"
 	_, err := b.Provider.Ensure(t.Context(), other)
 	require.True(t, providers.IsInvalid(err), "%v", err)
-	require.NoError(t, b.Provider.Delete(t.Context(), b.name, other.Owner))
+	b.leaves(other.Owner)
 	b.holds(made, "a")
 }
 
@@ -124,8 +124,18 @@ func oneWithoutAMarkIsLeftAlone(t *testing.T, b *bench) {
 	b.put(made, "a")
 	_, err = b.Provider.Ensure(t.Context(), b.spec())
 	require.True(t, providers.IsInvalid(err), "%v", err)
-	require.NoError(t, b.Provider.Delete(t.Context(), b.name, owner))
+	b.leaves(owner)
 	b.holds(made, "a")
+}
+
+// leaves asks for the removal of what is not the owner's.
+func (b *bench) leaves(owner string) {
+	b.t.Helper()
+	err := b.Provider.Delete(b.t.Context(), b.name, owner)
+	var another *storage.AnothersError
+	require.ErrorAs(b.t, err, &another)
+	require.True(b.t, providers.IsInvalid(err), "%v", err)
+	require.ErrorContains(b.t, err, "remove it by hand")
 }
 
 func readGivesEveryObject(t *testing.T, b *bench) {
