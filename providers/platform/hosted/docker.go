@@ -29,6 +29,8 @@ import (
 // A container is of the user of this server, has no capabilities and cannot gain any, and has the directories of its release and its tenant under their own paths. It gets its image
 // if the engine has it not.
 type Docker struct {
+	Patience time.Duration // for which an engine may tell nothing while it gets an image; 5 min when 0
+
 	client *http.Client
 }
 
@@ -38,7 +40,7 @@ const apiVersion = "v1.41"
 // NewDocker is the engine that listens on a socket; /var/run/docker.sock when empty.
 func NewDocker(socket string) *Docker {
 	socket = cmp.Or(socket, "/var/run/docker.sock")
-	return &Docker{&http.Client{Transport: &http.Transport{
+	return &Docker{client: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		},
@@ -124,14 +126,20 @@ func pairs(env map[string]string) (list []string) {
 	return list
 }
 
-// Start creates a container, and starts it.
+// Prepare has the engine get an image that it has not.
+func (d *Docker) Prepare(ctx context.Context, p app.Program) error {
+	err := d.call(ctx, "GET", (&url.URL{Path: "/images/" + p.Image + "/json"}).EscapedPath(), nil, nil)
+	if providers.IsNotFound(err) {
+		return d.pull(ctx, p.Image)
+	}
+	return err
+}
+
+// Start creates a container of an image that is there, and starts it.
 func (d *Docker) Start(ctx context.Context, u *Unit) error {
-	create := func() error { return d.call(ctx, "POST", "/containers/create?name="+u.Name, containerOf(u), nil) }
-	err := create()
-	if providers.IsNotFound(err) { // the image
-		if err = d.pull(ctx, u.Program.Image); err == nil {
-			err = create()
-		}
+	err := d.call(ctx, "POST", "/containers/create?name="+u.Name, containerOf(u), nil)
+	if providers.IsNotFound(err) {
+		return providers.Errorf(providers.Unavailable, "the image %s was removed: %v", u.Program.Image, err)
 	}
 	var there *conflict
 	if errors.As(err, &there) { // by an attempt before this one
@@ -141,29 +149,6 @@ func (d *Docker) Start(ctx context.Context, u *Unit) error {
 		err = d.call(ctx, "POST", "/containers/"+u.Name+"/start", nil, nil)
 	}
 	return err
-}
-
-// pull has the engine get an image. What goes wrong is in the last lines of the answer.
-func (d *Docker) pull(ctx context.Context, image string) error {
-	name, tag := image, ""
-	if at := strings.LastIndexByte(image, ':'); at > strings.LastIndexByte(image, '/') && !strings.Contains(image, "@") {
-		name, tag = image[:at], image[at+1:]
-	}
-	var progress bytes.Buffer
-	if err := d.call(ctx, "POST", "/images/create?"+url.Values{"fromImage": {name}, "tag": {tag}}.Encode(), nil, &progress); err != nil {
-		return err
-	}
-	for lines := json.NewDecoder(&progress); ; {
-		var line struct {
-			Error string `json:"error"`
-		}
-		if err := lines.Decode(&line); err != nil {
-			return nil // it is its end
-		}
-		if line.Error != "" {
-			return providers.Errorf(providers.Unavailable, "docker cannot get the image %s: %s", image, line.Error)
-		}
-	}
 }
 
 // inspected is what the engine tells of a container.
@@ -248,36 +233,49 @@ const most = 4 << 20
 
 // call asks the engine. The answer is written to out, where there is one.
 func (d *Docker) call(ctx context.Context, method, path string, body any, out io.Writer) error {
+	resp, err := d.ask(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Close() }() // it was read
+	raw, err := io.ReadAll(io.LimitReader(resp, most))
+	switch {
+	case err != nil:
+		return unreached(ctx, err)
+	case out != nil:
+		_, err = out.Write(raw)
+	}
+	return err
+}
+
+// ask asks the engine, and returns its answer, which is no refusal, to be read.
+func (d *Docker) ask(ctx context.Context, method, path string, body any) (io.ReadCloser, error) {
 	var in io.Reader
 	if body != nil {
 		raw, err := json.Marshal(body)
 		if err != nil {
-			return providers.Errorf(providers.Internal, "cannot ask docker: %v", err)
+			return nil, providers.Errorf(providers.Internal, "cannot ask docker: %v", err)
 		}
 		in = bytes.NewReader(raw)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, "http://docker/"+apiVersion+path, in)
 	if err != nil {
-		return providers.Errorf(providers.Internal, "cannot ask docker: %v", err)
+		return nil, providers.Errorf(providers.Internal, "cannot ask docker: %v", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := d.client.Do(req)
 	if err != nil {
-		return unreached(ctx, err)
+		return nil, unreached(ctx, err)
+	}
+	if resp.StatusCode < http.StatusBadRequest { // also one that says that it runs, or has ended
+		return resp.Body, nil
 	}
 	defer func() { _ = resp.Body.Close() }() // it was read
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, most))
-	switch {
-	case err != nil:
-		return unreached(ctx, err)
-	case resp.StatusCode == http.StatusNotModified: // it runs, or has ended
-		return nil
-	case resp.StatusCode >= http.StatusBadRequest:
-		return refusal(resp.StatusCode, raw)
-	case out != nil:
-		_, err = out.Write(raw)
+	if err != nil {
+		return nil, unreached(ctx, err)
 	}
-	return err
+	return nil, refusal(resp.StatusCode, raw)
 }
 
 func unreached(ctx context.Context, err error) error {

@@ -31,6 +31,8 @@ type engine struct {
 	mu      sync.Mutex
 	created map[string]map[string]any // by name
 	pulled  map[string]bool
+
+	pulling, goOn chan struct{} // where the test waits for a pull, and has it go on; nil where it does not
 }
 
 func newEngine(t *testing.T) *engine {
@@ -43,6 +45,7 @@ func newEngine(t *testing.T) *engine {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1.41/containers/create", e.create)
 	mux.HandleFunc("POST /v1.41/images/create", e.pull)
+	mux.HandleFunc("GET /v1.41/images/{name...}", e.image) // …/json
 	mux.HandleFunc("POST /v1.41/containers/{name}/start", e.start)
 	mux.HandleFunc("POST /v1.41/containers/{name}/stop", e.stop)
 	mux.HandleFunc("DELETE /v1.41/containers/{name}", e.remove)
@@ -88,10 +91,38 @@ func (e *engine) create(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (e *engine) pull(w http.ResponseWriter, r *http.Request) {
+func (e *engine) image(w http.ResponseWriter, r *http.Request) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	name := strings.TrimSuffix(r.PathValue("name"), "/json")
+	if !e.pulled[name] {
+		refuse(w, http.StatusNotFound, "No such image: %s", name)
+		return
+	}
+	say(w, http.StatusOK, map[string]string{"Id": name})
+}
+
+func (e *engine) pull(w http.ResponseWriter, r *http.Request) {
+	if e.pulling != nil {
+		e.pulling <- struct{}{}
+		<-e.goOn
+	}
 	image := r.URL.Query().Get("fromImage") + ":" + r.URL.Query().Get("tag")
+	switch image {
+	case "registry.test/large:1": // it tells much before it tells what is wrong
+		for range 5000 {
+			_, _ = fmt.Fprintf(w, `{"status": "Downloading", "progress": %q}`+"\n", strings.Repeat("=", 1000))
+		}
+		say(w, http.StatusOK, map[string]string{"error": "the disk is full"})
+		return
+	case "registry.test/stuck:1":
+		_, _ = fmt.Fprintln(w, `{"status": "Downloading"}`)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if !strings.HasPrefix(image, "registry.test/app:") {
 		say(w, http.StatusOK, map[string]string{"error": "pull access denied for " + image})
 		return
@@ -208,9 +239,53 @@ func TestAnImageThatCannotBeHadIsTold(t *testing.T) {
 	defer func() { require.NoError(t, a.Close(false)) }()
 	_, err = a.Deploy(t.Context(), apptest.Release(1, "1.0"))
 	require.True(t, providers.IsUnavailable(err), "%v", err)
-	require.ErrorContains(t, err, "pull access denied for elsewhere/app")
+	require.ErrorContains(t, err, "pull access denied for elsewhere/app:latest")
 	_, err = a.Look(t.Context(), "default", "tenant-acme-r1")
 	require.True(t, providers.IsNotFound(err), "%v", err)
+}
+
+func TestTheEndOfALongPullIsRead(t *testing.T) {
+	t.Parallel()
+	err := hosted.NewDocker(newEngine(t).socket).Prepare(t.Context(), app.Program{Image: "registry.test/large:1"})
+	require.True(t, providers.IsUnavailable(err), "%v", err)
+	require.ErrorContains(t, err, "the disk is full")
+}
+
+func TestAPullThatStandsStillEnds(t *testing.T) {
+	t.Parallel()
+	d := hosted.NewDocker(newEngine(t).socket)
+	d.Patience = 200 * time.Millisecond
+	err := d.Prepare(t.Context(), app.Program{Image: "registry.test/stuck:1"})
+	require.True(t, providers.IsUnavailable(err), "%v", err)
+	require.ErrorContains(t, err, "has told nothing of how it gets the image registry.test/stuck:1 for 200ms")
+}
+
+// While an image is on its way there is nothing of its release, and the time of that has not begun.
+func TestTheTimeOfAReleaseBeginsWhenItsImageIsThere(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	e.pulling, e.goOn = make(chan struct{}), make(chan struct{})
+	c := config(t, hosted.NewDocker(e.socket))
+	t.Cleanup(e.End)
+	a, err := hosted.Open(c)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, a.Close(false)) }()
+	deployed := make(chan error, 1)
+	go func() {
+		_, err := a.Deploy(t.Context(), apptest.Release(1, "1.0"))
+		deployed <- err
+	}()
+	<-e.pulling
+	_, err = a.Look(t.Context(), "default", "tenant-acme-r1")
+	require.True(t, providers.IsNotFound(err), "%v", err)
+	there := time.Now()
+	close(e.goOn)
+	require.NoError(t, <-deployed)
+	raw, err := os.ReadFile(filepath.Join(c.Dir, "releases", "default.tenant-acme-r1", "release.json"))
+	require.NoError(t, err)
+	var has struct{ Began time.Time }
+	require.NoError(t, json.Unmarshal(raw, &has))
+	require.False(t, has.Began.Before(there.Round(0)))
 }
 
 // What was removed behind the server's back, or by a restart of the machine, is made again under its address.

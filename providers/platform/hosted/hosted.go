@@ -28,6 +28,8 @@ type Engine interface {
 	Kind() string
 	// Check fails for a program that it cannot run.
 	Check(p app.Program) error
+	// Prepare gets what a program needs before a unit of it can be made, for as long as that takes. What is there stays.
+	Prepare(ctx context.Context, p app.Program) error
 	// Start has a unit run. One that is there stays as it is, and is started if it stands still.
 	Start(ctx context.Context, u *Unit) error
 	// Look tells of a unit, or fails with NotFound.
@@ -142,6 +144,9 @@ func (a *Apps) lock(key string) *sync.Mutex {
 // Deploy runs a release, and returns its address when it is healthy. It waits for as long as ctx, or until the release has had its time.
 func (a *Apps) Deploy(ctx context.Context, r app.Release) (address string, err error) {
 	want, err := a.wanted(ctx, &r)
+	if err == nil {
+		err = a.config.Engine.Prepare(ctx, want.Unit.Program) // before there is anything of the release, and its time begins
+	}
 	if err != nil {
 		return "", err
 	}
@@ -205,14 +210,16 @@ func (a *Apps) begin(ctx context.Context, r *app.Release, want *record) (*record
 	}
 	fresh := has.Gone
 	if fresh {
-		want.Began = time.Now()
 		has = want
 	}
 	has.Fence = r.Fence
-	if err := a.place(has); err != nil {
-		return nil, err
+	if err = a.give(r, has); err == nil { // before it is known: what is known is started by whoever finds it
+		err = a.place(has)
 	}
-	if err := a.start(ctx, r, has); err != nil {
+	if err == nil {
+		err = a.start(ctx, has)
+	}
+	if err != nil {
 		if fresh { // nothing of it stays
 			err = errors.Join(err, a.remove(context.WithoutCancel(ctx), has))
 		}
@@ -221,19 +228,12 @@ func (a *Apps) begin(ctx context.Context, r *app.Release, want *record) (*record
 	return has, nil
 }
 
-// start writes what the release is given, and has its unit run.
-func (a *Apps) start(ctx context.Context, r *app.Release, at *record) error {
-	err := os.MkdirAll(at.Unit.Tenant, 0o700)
-	if err != nil {
-		err = providers.Errorf(providers.Internal, "cannot make the directory of %s: %v", r.Tenant, err)
+// give writes what a release is given.
+func (a *Apps) give(r *app.Release, at *record) error {
+	if err := os.MkdirAll(at.Unit.Tenant, 0o700); err != nil {
+		return providers.Errorf(providers.Internal, "cannot make the directory of %s: %v", r.Tenant, err)
 	}
-	if err == nil {
-		err = app.KeepSecrets(r, at.Unit.Home, 0)
-	}
-	if err == nil {
-		err = a.config.Engine.Start(ctx, at.Unit.full())
-	}
-	return err
+	return app.KeepSecrets(r, at.Unit.Home, 0)
 }
 
 const (

@@ -23,7 +23,7 @@ type record struct {
 	Gone    bool      `json:"gone,omitempty"`
 	Hash    string    `json:"hash,omitempty"` // of what was asked for, without the port
 	Unit    Unit      `json:"unit,omitzero"`
-	Began   time.Time `json:"began,omitzero"`
+	Began   time.Time `json:"began,omitzero"`    // when its unit was started last that did not run
 	Healthy bool      `json:"healthy,omitempty"` // it was once
 	Failed  bool      `json:"failed,omitempty"`  // it has had its time
 	Problem string    `json:"problem,omitempty"`
@@ -141,7 +141,7 @@ func (a *Apps) watch(ctx context.Context) {
 			if r.Gone || r.Failed { // nothing of them is to run
 				continue
 			}
-			if err := a.revive(ctx, r.Key); err != nil && ctx.Err() == nil {
+			if err := a.revive(ctx, r); err != nil && ctx.Err() == nil {
 				a.config.Log.Warn("it is not known whether a release runs, which is looked at again", "release", r.Key, "error", err)
 			}
 		}
@@ -152,18 +152,41 @@ func (a *Apps) watch(ctx context.Context) {
 }
 
 // revive makes the unit of a release again that should be there, or starts it where it stands still.
-func (a *Apps) revive(ctx context.Context, key string) error {
-	l := a.lock(key)
+func (a *Apps) revive(ctx context.Context, r *record) error {
+	if down, err := a.down(ctx, r); err != nil || !down {
+		return err
+	}
+	a.config.Log.Info("the unit of a release is gone or stands still, and is started", "release", r.Key)
+	if err := a.config.Engine.Prepare(ctx, r.Unit.Program); err != nil { // without the lock, as it may take long
+		return err
+	}
+	l := a.lock(r.Key)
 	l.Lock()
 	defer l.Unlock()
-	r, err := a.read(key)
-	if err != nil || r.Gone || r.Failed {
+	now, err := a.read(r.Key)
+	if err != nil || now.Gone || now.Failed {
 		return err
 	}
+	return a.start(ctx, now)
+}
+
+// down reports whether the unit of a release is gone, or stands still.
+func (a *Apps) down(ctx context.Context, r *record) (bool, error) {
 	now, err := a.config.Engine.Look(ctx, &r.Unit)
-	if err == nil && !now.Stopped || err != nil && !providers.IsNotFound(err) {
+	if providers.IsNotFound(err) {
+		return true, nil
+	}
+	return now.Stopped, err
+}
+
+// start has the unit of a release run. Where it did not, its time begins. The lock of the release is held.
+func (a *Apps) start(ctx context.Context, r *record) error {
+	if down, err := a.down(ctx, r); err != nil || !down {
 		return err
 	}
-	a.config.Log.Info("the unit of a release is gone or stands still, and is started", "release", key)
+	r.Began = time.Now()
+	if err := a.write(r); err != nil {
+		return err
+	}
 	return a.config.Engine.Start(ctx, r.Unit.full())
 }

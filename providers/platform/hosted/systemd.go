@@ -32,6 +32,9 @@ func (s *Systemd) Check(p app.Program) error {
 	return nil
 }
 
+// Prepare gets nothing: commands are there.
+func (s *Systemd) Prepare(context.Context, app.Program) error { return nil }
+
 func (s *Systemd) run(ctx context.Context, name string, args ...string) ([]byte, error) {
 	if os.Getuid() != 0 {
 		args = append([]string{"--user"}, args...)

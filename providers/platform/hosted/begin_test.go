@@ -1,0 +1,56 @@
+package hosted_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/platform/app"
+	"github.com/bcc94042/instar/providers/platform/app/apptest"
+	"github.com/bcc94042/instar/providers/platform/hosted"
+)
+
+// idle is an engine that has no units, and counts which were to be started.
+type idle struct{ started atomic.Int32 }
+
+func (*idle) Kind() string                               { return "idle" }
+func (*idle) Check(app.Program) error                    { return nil }
+func (*idle) Prepare(context.Context, app.Program) error { return nil }
+func (i *idle) Start(context.Context, *hosted.Unit) error {
+	i.started.Add(1)
+	return nil
+}
+
+func (*idle) Look(context.Context, *hosted.Unit) (hosted.State, error) {
+	return hosted.State{}, providers.Errorf(providers.NotFound, "there is none")
+}
+
+// Remove fails, as it would of a server that is killed before it.
+func (*idle) Remove(context.Context, *hosted.Unit) error {
+	return providers.Errorf(providers.Unavailable, "it is away")
+}
+
+// A server that ends before it has written the secrets of a release leaves nothing that the next one starts.
+func TestNothingIsStartedWithoutItsSecrets(t *testing.T) {
+	t.Parallel()
+	e := &idle{}
+	c := config(t, e)
+	a, err := hosted.Open(c)
+	require.NoError(t, err)
+	obstacle := filepath.Join(c.Dir, "releases", "default.tenant-acme-r1", "home")
+	require.NoError(t, os.MkdirAll(filepath.Dir(obstacle), 0o700))
+	require.NoError(t, os.WriteFile(obstacle, nil, 0o600))
+	_, err = a.Deploy(t.Context(), apptest.Release(1, "1.0"))
+	require.ErrorContains(t, err, "cannot make the directory of tenant-acme-r1")
+	require.NoError(t, a.Close(false))
+	require.NoError(t, os.Remove(obstacle))
+	a, err = hosted.Open(c) // which looks at what is known, before Close returns
+	require.NoError(t, err)
+	require.NoError(t, a.Close(false))
+	require.Zero(t, e.started.Load())
+}
