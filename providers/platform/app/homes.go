@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -15,7 +16,10 @@ import (
 type Homes struct {
 	Dir         string // of all of them
 	First, Last int    // users that tenants get, one each; none when they are zero
-	mu          sync.Mutex
+
+	// End ends everything that a user runs, before the directory of its tenant goes.
+	End func(ctx context.Context, user int) error
+	mu  sync.Mutex
 }
 
 // User is that of a tenant, which is its own for as long as its directory is there; 0 where tenants get none.
@@ -118,8 +122,8 @@ func (h *Homes) Ensure(t Tenant) error {
 	return nil
 }
 
-// Forget removes the directory of a tenant with everything in it. That there is none, or only another owner's, is fine.
-func (h *Homes) Forget(t Tenant) error {
+// Forget ends what the user of a tenant runs, where it has one, and removes its directory with everything in it. That there is none, or only another owner's, is fine.
+func (h *Homes) Forget(ctx context.Context, t Tenant) error {
 	dir, err := h.Path(t)
 	if err != nil {
 		return err
@@ -130,10 +134,25 @@ func (h *Homes) Forget(t Tenant) error {
 	if err != nil || has != "" && has != t.Owner {
 		return err
 	}
+	if err := h.end(ctx, dir); err != nil {
+		return err
+	}
 	if err := removed(dir); err != nil {
 		return providers.Errorf(providers.Internal, "cannot remove the directory of %s: %v", t.Name, err)
 	}
 	return nil
+}
+
+// end ends what the user of a directory runs, where one is noted.
+func (h *Homes) end(ctx context.Context, dir string) error {
+	id, missing, err := noted(dir + userMark)
+	if missing || err == nil && h.End == nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return h.End(ctx, id)
 }
 
 // removed removes a directory, and then the mark of its owner, without which what is left would be anybody's.

@@ -127,7 +127,7 @@ func (a *Apps) Has(version string) bool {
 func (a *Apps) Ensure(_ context.Context, t app.Tenant) error { return a.tenants.Ensure(t) }
 
 // Forget removes the directory of a tenant.
-func (a *Apps) Forget(_ context.Context, t app.Tenant) error { return a.tenants.Forget(t) }
+func (a *Apps) Forget(ctx context.Context, t app.Tenant) error { return a.tenants.Forget(ctx, t) }
 
 // lock is that of a release.
 func (a *Apps) lock(key string) *sync.Mutex {

@@ -20,8 +20,8 @@ import (
 // Ensure makes the directory of a tenant.
 func (a *Apps) Ensure(_ context.Context, t app.Tenant) error { return a.tenants.Ensure(t) }
 
-// Forget removes the directory of a tenant.
-func (a *Apps) Forget(_ context.Context, t app.Tenant) error { return a.tenants.Forget(t) }
+// Forget ends what still runs under the user of a tenant, where it has one, and removes its directory.
+func (a *Apps) Forget(ctx context.Context, t app.Tenant) error { return a.tenants.Forget(ctx, t) }
 
 // Deploy runs a release, and returns its address when it is healthy. It waits for as long as ctx, or until the release has had its time.
 func (a *Apps) Deploy(ctx context.Context, r app.Release) (address string, err error) {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -113,14 +114,46 @@ func TestTenantsHaveUsersOfTheirOwn(t *testing.T) {
 	}
 	require.Equal(t, []int{61001, 61002, 61001}, users)
 	third := app.Tenant{Namespace: "default", Name: "tenant-third", Owner: "third"}
+	gone, stays := hidden(t, 61002), hidden(t, 61001)
 	require.NoError(t, a.Remove(t.Context(), other))
+	require.NoError(t, a.Forget(t.Context(), app.Tenant{Namespace: "default", Name: other.Tenant, Owner: "another"}))
+	require.True(t, gone.runs(), "it is not that one's to end")
 	require.NoError(t, a.Forget(t.Context(), other.Of()))
+	require.False(t, gone.runs())
+	require.True(t, stays.runs(), "the other tenant's")
 	require.NoError(t, a.Ensure(t.Context(), third))
 	info, err := os.Stat(filepath.Join(dir, "apps", "tenants", "default.tenant-third"))
 	require.NoError(t, err)
 	require.Equal(t, uint32(61003), info.Sys().(*syscall.Stat_t).Uid, "not that of the tenant who is gone")
 	require.NoError(t, a.Forget(t.Context(), third))
 	require.ErrorContains(t, a.Ensure(t.Context(), third), "all users from 61001 to 61003 were given to tenants")
+}
+
+// hidden is a process of a user that nothing in its environment and no group shows to be of a release. It ends with the test.
+func hidden(t *testing.T, user int) *stray {
+	t.Helper()
+	cmd := exec.Command("/bin/sleep", "600")
+	cmd.Env, cmd.Dir = []string{}, "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uint32(user), Gid: uint32(user)}}
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
+	})
+	return &stray{t, cmd.Process.Pid}
+}
+
+// stray is a child of the test.
+type stray struct {
+	t   *testing.T
+	pid int
+}
+
+// runs reports whether it has not ended. Nobody has waited for it.
+func (s *stray) runs() bool {
+	var info unix.Siginfo
+	require.NoError(s.t, unix.Waitid(unix.P_PID, s.pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil))
+	return info.Signo == 0
 }
 
 // What a tenant has put in the way of its secrets leads nowhere else.

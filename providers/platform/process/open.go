@@ -66,7 +66,9 @@ func Open(c Config) (*Apps, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot run applications of tenants: %w", err)
 	}
-	return &Apps{gateway: g, config: c, tenants: app.Homes{Dir: filepath.Join(dir, "tenants"), First: c.FirstUser, Last: c.LastUser}}, nil
+	a := &Apps{gateway: g, config: c}
+	a.tenants = app.Homes{Dir: filepath.Join(dir, "tenants"), First: c.FirstUser, Last: c.LastUser, End: a.end}
+	return a, nil
 }
 
 // Close ends the supervision. With stop, all processes are ended first, and started again by the next Open; else they run on.

@@ -1,13 +1,21 @@
 package process
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/bcc94042/instar/internal/ownfile"
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/platform/app"
 )
@@ -37,6 +45,64 @@ func reachable(dir string) error {
 		}
 	}
 	return err
+}
+
+// patience is for how long what was killed is waited for.
+const patience = 10 * time.Second
+
+// end ends everything that a user runs, also what has left its release and has taken its mark out of its environment.
+func (a *Apps) end(ctx context.Context, user int) error {
+	self := a.config.Self
+	if len(self) == 0 {
+		exe, err := os.Executable()
+		if err != nil {
+			return providers.Errorf(providers.Internal, "cannot end what the user %d runs: %v", user, err)
+		}
+		self = []string{exe, "run-template"}
+	}
+	for until := time.Now().Add(patience); ; {
+		// What it says matters only where something is left: one that it kills may have killed it before.
+		said, failed := exec.CommandContext(ctx, self[0], append(self[1:len(self):len(self)], "end", strconv.Itoa(user))...).CombinedOutput() // #nosec G204 -- this program
+		left, err := ofUser(user)
+		switch {
+		case err != nil:
+			return providers.Errorf(providers.Internal, "cannot see what the user %d runs: %v", user, err)
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case len(left) == 0:
+			return nil
+		case time.Now().After(until):
+			return providers.Errorf(providers.Unavailable, "the processes %v of the user %d do not end: %v %s", left, user, failed, bytes.TrimSpace(said))
+		}
+		if err := wait.Pause(ctx, poll); err != nil {
+			return err
+		}
+	}
+}
+
+// ofUser are the processes of a user that have not ended.
+func ofUser(user int) (pids []string, err error) {
+	files, err := filepath.Glob("/proc/[0-9]*/status")
+	for _, name := range files {
+		raw, err := os.ReadFile(name) // #nosec G304 -- of the kernel
+		if err != nil {               // it has ended
+			continue
+		}
+		var state string
+		var users []string
+		for line := range strings.Lines(string(raw)) {
+			switch key, value, _ := strings.Cut(line, ":"); key {
+			case "State":
+				state = strings.TrimSpace(value)
+			case "Uid":
+				users = strings.Fields(value)
+			}
+		}
+		if slices.Contains(users, strconv.Itoa(user)) && !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X") {
+			pids = append(pids, filepath.Base(filepath.Dir(name)))
+		}
+	}
+	return pids, err
 }
 
 // prepare writes what a release is given, and what bounds it.

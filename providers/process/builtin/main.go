@@ -14,6 +14,7 @@ var programs = map[string]func(args []string) error{
 	"static":  static,
 	"forward": forward,
 	"exec":    become,
+	"end":     end,
 }
 
 // Main runs the program that args begin with and returns its exit code. It takes over the process's signals.
