@@ -38,6 +38,7 @@ var shipped = []embedded.User{
 	{Name: "instar", Password: "secret", Role: embedded.RoleAdmin},
 	{Name: "app", Password: "secret", Role: embedded.RoleResolve},
 	{Name: "ci", Password: "secret", Role: embedded.RoleOperate},
+	{Name: "provider", Password: "secret", Role: embedded.RoleProvide},
 	{Name: "worker", Password: "secret", Role: embedded.RoleWork},
 	{Name: "reader", Password: "secret", Role: embedded.RoleRead},
 }
@@ -124,7 +125,7 @@ func subjects(t *testing.T) []string {
 	require.Greater(t, len(list), 50)
 	list = append(list, "$JS.API.DIRECT.GET.*", "$JS.API.DIRECT.GET.*.>", "$JS.ACK.*.*.1.1.1.1.0", "$JS.FC.*.*.abcd", "$KV.services.default.a", "$O.x.C.y", "$SYS.REQ.SERVER.PING", "$SRV.PING", "$SRV.INFO.instar",
 		"instar.cmd.service.default.a.delete", "instar.in.1.service.default.a.delete", "instar.evt.service.default.a.service.ready", "instar.fx.service.apply.default.a", "instar.timer.service.default.a.x",
-		"instar.dead.x.service.default.a", "instar.probe", "instar.hb.default.a.b", "instar.obs.default.a.b", "instar.ack.default.a", "instar.live.instances.default.a.b", "instar.moved.acme", "instar.seen.acme.x", "instar.worker.x", "instar.copy.ELSEWHERE",
+		"instar.dead.x.service.default.a", "instar.probe", "instar.hb.default.a.b", "instar.obs.default.a.b", "instar.ack.default.a", "instar.live.instances.default.a.b", "instar.moved.acme", "instar.seen.acme.x", "instar.worker.x", "instar.copy.ELSEWHERE", "instar.provider.instance.look",
 		"instar.api.cmd.service.default.a.delete", "instar.api.get.service.default.a", "instar.api.list.service", "instar.api.discover.default.a", "_INBOX.x", "_INBOX_instar.x", "elsewhere")
 	var named []string
 	for _, s := range list {
@@ -148,7 +149,7 @@ func subjects(t *testing.T) []string {
 func (d *doors) matrix() string {
 	known := subjects(d.t)
 	var b strings.Builder
-	for _, user := range []string{"app", "ci", "reader", "worker"} {
+	for _, user := range []string{"app", "ci", "provider", "reader", "worker"} {
 		nc := d.connect(user)
 		var came []string
 		d.heard(nc)
@@ -164,7 +165,10 @@ func (d *doors) matrix() string {
 			}
 		}
 		slices.Sort(came)
-		fmt.Fprintf(&b, "%s\n  %s\n", user, strings.Join(slices.Compact(came), "\n  "))
+		fmt.Fprintln(&b, user)
+		for _, s := range slices.Compact(came) {
+			fmt.Fprintln(&b, " ", s)
+		}
 	}
 	return b.String()
 }
@@ -249,6 +253,7 @@ func parseMatrix(text string) map[string][]string {
 			users[user] = append(users[user], s)
 		} else {
 			user = line
+			users[user] = nil
 		}
 	}
 	return users
@@ -268,6 +273,7 @@ func (d *doors) state() string {
 // Each user does what it is for, over the connection of an ordinary client.
 func (d *doors) uses() {
 	d.resolves()
+	d.provides()
 	t, ctx := d.t, d.t.Context()
 	ci := d.connect("ci")
 	m, err := ci.Request("instar.api.cmd.service.default.a.refresh", nil, 10*time.Second)

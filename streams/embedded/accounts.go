@@ -19,11 +19,15 @@ import (
 // readersAccount is where users of RoleRead live, with JetStream and copies of what they may read (see [streams.Copies]).
 const readersAccount = "READERS"
 
-// account is that of one user, or that of all readers. What is sent reaches the control plane by service imports, in which the server replaces the reply subject by one of its
+// providersAccount is where users of RoleProvide live, who answer what the control plane asks there. It can ask in one account only: two that answer the same would both be asked.
+const providersAccount = "PROVIDERS"
+
+// account is that of one user, or that of all of a role. What is sent reaches the control plane by service imports, in which the server replaces the reply subject by one of its
 // own: a reply subject of the sender's choice leads only to what is in the sender's account, and that it may publish anyway. What is heard comes by stream imports.
 type account struct {
 	name       string
 	send, hear []string
+	serve      []string // what it answers that the control plane asks, which imports it: an answer leads to who has asked, and nowhere else
 	users      []User
 }
 
@@ -47,6 +51,8 @@ func accountOf(u User, n streams.Names) *account {
 	case RoleResolve:
 		routes := streams.BucketStream(n.Bucket(streams.RoutesBucket))
 		a.send, a.hear = []string{"$JS.API.STREAM.INFO." + routes, "$JS.API.STREAM.MSG.GET." + routes, n.Seen("*", "*")}, []string{n.Moved("*")}
+	case RoleProvide:
+		a.send, a.hear, a.serve = []string{n.Under("worker")}, nil, []string{n.Provider("instance", "*")}
 	default:
 		a.send, a.hear = u.Publish, u.Subscribe
 	}
@@ -92,6 +98,9 @@ func Accounts(control string, names streams.Names, users []User, password func(U
 		if a.readers() {
 			imports = append(imports, imported("service", a.name, "$JS.API.>", streams.ReadersAPI+".>"))
 		}
+		for _, s := range a.serve {
+			imports = append(imports, imported("service", a.name, s, ""))
+		}
 	}
 	var b strings.Builder
 	b.WriteString("accounts {\n")
@@ -124,7 +133,11 @@ func (a *account) writeFor(b *strings.Builder, control string, names streams.Nam
 		a.write(b, "    jetstream: { max_streams: 64, max_consumers: 4096 }\n", readerPermissions(names), password, exports("service", map[string][]string{"$JS.API.>": {control}}), imports)
 		return
 	}
-	a.write(b, "", "", password, nil, imports)
+	served := map[string][]string{}
+	for _, s := range a.serve {
+		served[s] = []string{control}
+	}
+	a.write(b, "", "", password, exports("service", served), imports)
 }
 
 func (a *account) write(b *strings.Builder, jetstream, permissions string, password func(User) string, exports, imports []string) {

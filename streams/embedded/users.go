@@ -1,5 +1,7 @@
 package embedded
 
+// The users of the listener: their roles, and which lists of subjects a user may have instead of one. The configuration is checked by User.Check, and accountOf (accounts.go) makes accounts of what has passed.
+
 import (
 	"fmt"
 	"regexp"
@@ -17,11 +19,12 @@ const (
 	RoleOperate = "operate" // asks and sends commands that are not for admins; watches events
 	RoleWork    = "work"    // performs effects, and sends any command and report
 	RoleResolve = "resolve" // reads where tenants are, with sealed credentials, and says which epochs it has seen: what package client/tenantdb needs, and nothing else
+	RoleProvide = "provide" // answers what a provider of instances is asked, which has secrets of tenants, and says that it is there, and nothing else
 	RoleAdmin   = "admin"   // everything
 )
 
 // Roles are all of them.
-var Roles = []string{RoleRead, RoleOperate, RoleWork, RoleResolve, RoleAdmin}
+var Roles = []string{RoleRead, RoleOperate, RoleWork, RoleResolve, RoleProvide, RoleAdmin}
 
 // User may connect to the listener. It has a role, or instead of one both lists: what it may send to the control plane, and
 // what it hears of it.
@@ -41,8 +44,11 @@ type User struct {
 // Account is the name of the account that a user who is not RoleAdmin is in. The server tells it, with the name, of each request to the
 // micro service.
 func (u User) Account() string {
-	if u.Role == RoleRead {
+	switch u.Role {
+	case RoleRead:
 		return readersAccount
+	case RoleProvide:
+		return providersAccount
 	}
 	return "USER_" + u.Name
 }

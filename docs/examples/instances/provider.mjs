@@ -7,7 +7,8 @@ import { createServer } from "node:net";
 import { connect, JSONCodec } from "nats";
 
 const [url = "nats://127.0.0.1:4222", root = "/srv/instances", prefix = "instar.provider.instance."] = process.argv.slice(2);
-const nc = await connect({ servers: url, maxReconnectAttempts: -1 });
+const { NATS_USER: user, NATS_PASSWORD: pass } = process.env; // of the role provide
+const nc = await connect({ servers: url, user, pass, maxReconnectAttempts: -1 });
 const json = JSONCodec();
 const releases = new Map(); // by namespace and name
 const fences = new Map(); // of all that were asked for, also when they are gone
