@@ -477,6 +477,14 @@ func TestPlansAreRefused(t *testing.T) {
 	}
 	f := w.perform("own", "plan", 1, b).Failure
 	require.Equal(t, machine.CodeQuota, f.Code)
+	w.Quota = nil
+	b.Platform.StorageBytes = 1 << 20
+	require.Nil(t, w.perform("own", "plan", 1, b).Failure)
+	w.Storage = &storage.S3{} // which keeps no quotas
+	f = w.perform("own", "plan", 1, b).Failure
+	require.NotNil(t, f)
+	require.False(t, f.Retryable)
+	require.Contains(t, f.Message, "none can be promised")
 	require.Empty(t, w.rows.all, "a plan makes nothing")
 }
 

@@ -41,6 +41,9 @@ func (j *job) plan(ctx context.Context) (any, error) {
 	if _, ok := j.Sizes[j.spec()]; !ok {
 		return nil, providers.Errorf(providers.Invalid, "instanceSpec %q is none of %s", j.spec(), strings.Join(slices.Sorted(maps.Keys(j.Sizes)), ", "))
 	}
+	if j.body.Platform.StorageBytes > 0 && !j.Storage.Quotas() {
+		return nil, providers.Errorf(providers.Invalid, "storageBytes: the store of this server keeps no quotas, so none can be promised: leave it out")
+	}
 	if j.body.Platform.CustomDomain != "" && j.Domains == nil {
 		return nil, providers.Errorf(providers.Invalid, "customDomain: this server binds no domains")
 	}

@@ -49,6 +49,9 @@ func (s *S3) place(name string) Bucket {
 // mark is what the object of a mark has.
 func (s *S3) mark(owner string) string { return strings.TrimSpace(s.Installation + " " + owner) }
 
+// Quotas are not kept: tenants write to the store by themselves.
+func (s *S3) Quotas() bool { return false }
+
 // Ensure makes the bucket, or finds that it is there.
 func (s *S3) Ensure(ctx context.Context, want Spec) (Bucket, error) {
 	if want.Name == "" || want.Owner == "" || want.Quota < 0 || s3utils.CheckValidBucketNameStrict(s.Prefix+want.Name) != nil {

@@ -52,6 +52,8 @@ func left(bucket, owner, has, how string) error {
 
 // Provider has buckets; see the package's contract.
 type Provider interface {
+	// Quotas reports whether quotas are kept.
+	Quotas() bool
 	Ensure(ctx context.Context, s Spec) (Bucket, error)
 	Delete(ctx context.Context, name, owner string) error
 	// Read gives each object of a bucket that Ensure has made. It fails with NotFound where there is no such bucket.
@@ -72,6 +74,9 @@ type ObjectStores struct {
 }
 
 var _ Provider = (*ObjectStores)(nil)
+
+// Quotas are kept by the server.
+func (o *ObjectStores) Quotas() bool { return true }
 
 // Ensure makes the bucket, or brings its quota in line.
 func (o *ObjectStores) Ensure(ctx context.Context, s Spec) (Bucket, error) {

@@ -173,6 +173,8 @@ func theQuotaHolds(t *testing.T, b *bench) {
 }
 
 func (b *bench) quotas() {
+	b.t.Helper()
+	require.Equal(b.t, b.NoQuota == "", b.Provider.Quotas())
 	if b.NoQuota != "" {
 		b.t.Skip(b.NoQuota)
 	}
