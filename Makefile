@@ -170,6 +170,9 @@ bench-tasks: ## measure tasks that do nothing beside jobs of River; needs Postgr
 bench-proxy: ## measure the proxy in front of tenants beside a bare httputil.ReverseProxy
 	$(GO) -C bench run ./proxy
 
+bench-platform: postgres ## measure how 20 tenants get instances of their own, and upgrade one ten times under load; takes minutes
+	INSTAR_FIGURES=1 $(GO) test -count=1 -timeout 20m -run TestFigures -v ./server/platform
+
 simulate: ## run seeds of the simulation for FOR=5m; SEED=7 shows one step by step, OF=relays is the world of an outbox
 	$(GO) run ./internal/simulation/cmd/simulate $(if $(OF),-of $(OF)) $(if $(AIM),-aim $(AIM)) $(if $(SEED),-seed $(SEED),-for $(or $(FOR),5m) $(if $(SEEDS),-seeds $(SEEDS)) $(if $(FROM),-from $(FROM)))
 
@@ -209,4 +212,4 @@ define tool
 	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
 endef
 
-.PHONY: test-kills test-ui vendor-web beside modules bench-proxy simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery bench-provisioning bench-tasks help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
+.PHONY: bench-platform test-kills test-ui vendor-web beside modules bench-proxy simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery bench-provisioning bench-tasks help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
