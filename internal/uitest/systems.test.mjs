@@ -166,6 +166,68 @@ test('more tabs of logs than a browser has connections follow them, also over a 
   await context.close();
 });
 
+test('tabs that open on a log which is being written to have all of its lines, once and in order', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  let said = 0;
+  const say = () => publish(server, 'instar.log.task.default.nightly.train-2', 'line ' + ++said, 'log/train-2/' + said);
+  while (said < 100) await say();
+  let over = false;
+  const writing = (async () => { while (!over && said < 800) await say(); })();
+  const tabs = [];
+  try {
+    for (let i = 0; i < 3; i++) tabs.push(await openPage(context, server, '/ui/tasks/nightly/train-2'));
+    tabs.push(...await Promise.all([1, 2].map(() => openPage(context, server, '/ui/tasks/nightly/train-2'))));
+  } finally {
+    over = true;
+    await writing;
+  }
+  const wanted = Array.from({ length: said }, (_, i) => 'line ' + (i + 1));
+  for (const page of tabs) {
+    await page.waitForSelector(`.log-line >> text="line ${said}"`, { timeout: 60000 });
+    assert.deepEqual(await page.locator('.log-line span').allTextContents(), wanted);
+    assert.deepEqual(page.wrong, []);
+  }
+  await context.close();
+});
+
+test('a log that is refused leaves those of other tabs alone', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/tasks/nightly/train-2');
+  await page.evaluate(async () => {
+    const { followLog } = await import(new URL('live.js', document.querySelector('script[type=module][src]').src).href);
+    followLog('default.no', ({ state }) => { document.title = 'log: ' + state; });
+  });
+  await page.waitForFunction(() => document.title === 'log: refused', undefined, { timeout: 60000 });
+  await page.waitForSelector('.pill:has-text("Live")', { timeout: 60000 });
+  await publish(server, 'instar.log.task.default.nightly.train-2', 'after the refusal', 'log/train-2/after');
+  await page.waitForSelector('.log-line >> text=after the refusal', { timeout: 60000 });
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('services are listed page by page, without those that have ended', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const asked = [];
+  const since = new Date().toISOString();
+  await answers(context, { '/v1/services': (url) => {
+    asked.push(url.searchParams);
+    const from = Number(url.searchParams.get('cursor') || 0);
+    return { items: Array.from({ length: Math.min(500, 700 - from) }, (_, i) => ({ id: 'service-' + (from + i), namespace: 'default', state: url.searchParams.get('state'), since, labels: {} })), nextCursor: from ? '' : '500' };
+  } });
+  const page = await openPage(context, server, '/ui/services');
+  await page.waitForSelector('.table >> text="service-0"');
+  assert.ok(asked.every((q) => !q.has('cursor')), 'one page is enough at first');
+  const { body: { items } } = await server.ask('/v1/machines');
+  assert.deepEqual(asked[0].getAll('state'), items.find((m) => m.name === 'service').states.filter((s) => !s.terminal).map((s) => s.name));
+  await page.waitForSelector('.stats >> text=500+');
+  await page.locator('[role=region][aria-label=Services]').evaluate((frame) => { frame.scrollTop = frame.scrollHeight; });
+  await page.waitForSelector('.stats >> text="700"');
+  await page.locator('[role=region][aria-label=Services]').evaluate((frame) => { frame.scrollTop = frame.scrollHeight; });
+  await page.waitForSelector('.table >> text="service-699"');
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
 test('who says that it works is listed', async () => {
   const context = await browser.newContext({ viewport: desktop });
   const page = await openPage(context, server, '/ui/workers');

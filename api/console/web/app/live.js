@@ -24,7 +24,8 @@ function tell(message) {
       if (!paused) for (const f of [...listeners]) f(message.items);
       break;
     case 'log':
-      for (const f of readers.get(message.key) || []) f({ lines: message.lines });
+      for (const f of readers.get(message.key) || []) f(message);
+      if (message.state === 'refused') readers.delete(message.key);
       break;
     case 'logs':
       for (const all of readers.values()) for (const f of all) f({ state: message.state });
@@ -63,8 +64,8 @@ export function start() {
 }
 
 /**
- * followLog calls f with {lines: [{seq, at, attempt, line}]}, from the first that is kept on, some of them perhaps again, and with {state}: live or reconnecting; until what it returns is called. key is
- * <namespace>.<repository>.<task>. All logs of all tabs come over one connection.
+ * followLog calls f with {lines: [{seq, at, attempt, line}]}, from the first that is kept on, some of them perhaps again, and with {state}: live, reconnecting, crowded (too many others are followed)
+ * or refused, which is the last that is said; until what it returns is called. key is <namespace>.<repository>.<task>. All logs of all tabs come over one connection.
  */
 export function followLog(key, f) {
   start();
@@ -72,8 +73,8 @@ export function followLog(key, f) {
   readers.get(key).add(f);
   port.postMessage({ follow: key });
   return () => {
-    readers.get(key).delete(f);
-    if (readers.get(key).size) return;
+    const all = readers.get(key);
+    if (!all?.delete(f) || all.size) return;
     readers.delete(key);
     port.postMessage({ leave: key });
   };

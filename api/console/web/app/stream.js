@@ -106,27 +106,34 @@ export class Stream {
 }
 
 const together = 100; // ms of log lines that are told at once
+const mostLogs = 64; // that the server sends over one connection
 
 /**
  * Logs are the logs of tasks that somebody follows, over one connection. tell gets {type: 'log', key, lines} with lines [{seq, at, attempt, line}], from the first that is kept on for who is new: who
- * knows them leaves out what it has; and {type: 'logs', state}: live or reconnecting.
+ * knows them leaves out what it has; {type: 'log', key, state}: refused, after which it is not followed any more, or crowded, while there are more than one connection may have; and
+ * {type: 'logs', state}: live or reconnecting.
  */
 export class Logs {
   constructor(tell) {
     this.tell = tell;
-    this.at = new Map(); // key → the last line that was told
+    this.at = new Map(); // key → the last line that was told; who was followed last is the last
     this.lines = new Map();
   }
 
-  /** follow begins with a log, again for who is new. */
+  /** follow begins with a log, again for who is new. What was read and not told is read again: told to who is new, it would be taken for the beginning. */
   follow(key) {
+    this.close();
+    this.lines.delete(key);
+    this.at.delete(key);
     this.at.set(key, 0);
     this.later(20); // several tabs at once are one change
   }
 
   leave(key) {
+    const crowded = this.at.size > mostLogs;
     this.at.delete(key);
     if (!this.at.size) this.close();
+    else if (crowded) this.later(20);
   }
 
   close() {
@@ -141,31 +148,50 @@ export class Logs {
   }
 
   open() {
-    this.source?.close();
+    this.close();
     if (!this.at.size) return;
-    const source = new EventSource('/v1/logs?' + new URLSearchParams([...this.at].map(([key, seq]) => ['task', seq ? key + ':' + seq : key])));
+    const all = [...this.at];
+    const source = new EventSource('/v1/logs?' + new URLSearchParams(all.slice(-mostLogs).map(([key, seq]) => ['task', seq ? key + ':' + seq : key])));
     this.source = source;
-    source.onopen = () => this.tell({ type: 'logs', state: 'live' });
-    const lost = () => {
-      source.close();
-      if (this.source !== source) return;
-      this.tell({ type: 'logs', state: 'reconnecting' });
-      this.later(2000);
+    source.onopen = () => {
+      this.tell({ type: 'logs', state: 'live' });
+      for (const [key] of all.slice(0, -mostLogs)) this.tell({ type: 'log', key, state: 'crowded' });
     };
-    source.onerror = lost;
+    const lost = () => this.source === source && this.lost();
+    source.onerror = () => (source.readyState === EventSource.CLOSED ? this.sift(source).then(lost) : lost());
     source.addEventListener('end', lost);
-    source.addEventListener('log', (e) => {
-      const { task, ...line } = JSON.parse(e.data);
-      if (!this.at.has(task)) return;
-      const seq = Number(e.lastEventId);
-      this.at.set(task, Math.max(seq, this.at.get(task)));
-      if (!this.lines.has(task)) this.lines.set(task, []);
-      this.lines.get(task).push({ seq, ...line });
-      this.flushing ??= setTimeout(() => {
-        this.flushing = undefined;
-        for (const [key, lines] of this.lines) this.tell({ type: 'log', key, lines });
-        this.lines.clear();
-      }, together);
-    });
+    source.addEventListener('log', (e) => this.source === source && this.take(Number(e.lastEventId), JSON.parse(e.data)));
+  }
+
+  lost() {
+    this.close();
+    this.tell({ type: 'logs', state: 'reconnecting' });
+    this.later(2000);
+  }
+
+  take(seq, { task, ...line }) {
+    if (!this.at.has(task)) return;
+    this.at.set(task, Math.max(seq, this.at.get(task)));
+    if (!this.lines.has(task)) this.lines.set(task, []);
+    this.lines.get(task).push({ seq, ...line });
+    this.flushing ??= setTimeout(() => {
+      this.flushing = undefined;
+      for (const [key, lines] of this.lines) this.tell({ type: 'log', key, lines });
+      this.lines.clear();
+    }, together);
+  }
+
+  /** sift asks for each log by itself, after an answer that was no stream: one that the server refuses would keep all others from being followed. */
+  async sift(source) {
+    for (const key of [...this.at.keys()].slice(-mostLogs)) {
+      const stop = new AbortController();
+      const status = await fetch('/v1/logs?' + new URLSearchParams({ task: key }), { credentials: 'same-origin', signal: stop.signal }).then((res) => res.status, () => 0);
+      stop.abort();
+      if (this.source !== source) return; // somebody has begun anew
+      if ([403, 404, 422].includes(status)) {
+        this.at.delete(key);
+        this.tell({ type: 'log', key, state: 'refused' });
+      } else if (status !== 200) return; // it is not about this log
+    }
   }
 }

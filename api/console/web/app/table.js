@@ -56,7 +56,7 @@ export function Table({ label, columns, rows, keyOf, hrefOf, total = rows.length
   const all = selected && rows.length > 0 && rows.every((r) => selected.has(keyOf(r)));
   if (!rows.length && empty) return html`<div class="table-frame" ref=${frame}>${empty}</div>`;
   return html`<div class="table-frame" ref=${frame} onScroll=${look} onKeyDown=${onKey} tabindex="0" role="region" aria-label=${label} style=${{ maxHeight: height }}>
-    <table class="table" aria-rowcount=${total + 1} aria-label=${label}>
+    <table class="table" aria-rowcount=${total < 0 ? -1 : total + 1} aria-label=${label}>
       <thead><tr aria-rowindex="1">
         ${onSelect && html`<th class="cell-box"><input type="checkbox" aria-label="Select all that are loaded" checked=${all} onChange=${() => onSelect(all ? new Set() : new Set(rows.map(keyOf)))} /></th>`}
         ${columns.map((c) => html`<th scope="col" class=${c.class}>${c.text}</th>`)}

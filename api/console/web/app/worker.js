@@ -6,7 +6,10 @@ const ports = new Map(); // to the logs that each follows
 let stream;
 
 function tell(message) {
-  for (const [p, follows] of ports) if (message.type !== 'log' || follows.has(message.key)) p.postMessage(message);
+  for (const [p, follows] of ports) {
+    if (message.type !== 'log' || follows.has(message.key)) p.postMessage(message);
+    if (message.state === 'refused') follows.delete(message.key);
+  }
 }
 
 const logs = new Logs(tell);

@@ -19,9 +19,9 @@ function useLog(key) {
     let last = 0;
     setLog({ lines: [], state: 'connecting' });
     return followLog(key, ({ lines = [], state }) => {
-      const more = lines.filter((l) => l.seq > last);
-      if (more.length) last = more.at(-1).seq;
-      if (more.length || state) setLog((l) => ({ state: state || 'live', lines: more.length ? [...l.lines, ...more].slice(-most) : l.lines }));
+      const more = [];
+      for (const l of lines) if (l.seq > last) { last = l.seq; more.push(l); } // one bundle may have some twice
+      if (more.length || state) setLog((l) => ({ state: state || l.state, lines: more.length ? [...l.lines, ...more].slice(-most) : l.lines }));
     });
   }, [key]);
   return log;
@@ -63,7 +63,7 @@ function Log({ of }) {
   const lines = find ? log.lines.filter((l) => l.line.toLowerCase().includes(find.toLowerCase())) : log.lines;
   useLayoutEffect(() => { if (follow && frame.current) frame.current.scrollTop = frame.current.scrollHeight; }, [lines.length, log.lines, follow]);
   const onScroll = () => { const f = frame.current; setFollow(f.scrollHeight - f.scrollTop - f.clientHeight < 24); };
-  const words = { live: ['good', 'Live'], connecting: ['warn', 'Connecting'], reconnecting: ['bad', 'Reconnecting'] };
+  const words = { live: ['good', 'Live'], connecting: ['warn', 'Connecting'], reconnecting: ['bad', 'Reconnecting'], crowded: ['warn', 'Too many logs are open'], refused: ['bad', 'Refused'] };
   const [tone, text] = words[log.state];
   return html`<section class="stack" aria-label="Log">
     <div class="toolbar"><span class=${'pill pill-' + tone}><span class=${'dot dot-' + tone} aria-hidden="true"></span>${text}</span>

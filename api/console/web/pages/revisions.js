@@ -1,6 +1,6 @@
 // Services with their revisions and traffic. The page (default) has all services, with what serves each; Revisions is what the page of one service shows: every revision that was seen, what share of the
 // requests each gets, and how that was before.
-import { html } from '../app/base.js';
+import { html, useRef } from '../app/base.js';
 import { collection, entityURL, get, machine } from '../app/api.js';
 import { namespace } from '../app/frame.js';
 import { Icon } from '../app/icons.js';
@@ -25,13 +25,26 @@ function Ready({ r, serving }) {
 
 export default function Services() {
   const ns = useStore(namespace);
+  const wanted = useRef(1); // rows that are to be loaded: more when the end of the table comes near
   const it = useResource(async (signal) => {
     const m = await machine('service');
-    const { data } = await get(collection(m), { namespace: ns, include: 'data', limit: 500 }, signal);
-    return { m, more: !!data.nextCursor, rows: data.items.filter((e) => !m.states.find((s) => s.name === e.state)?.terminal) };
+    const query = { namespace: ns, include: 'data', limit: 500, state: m.states.filter((s) => !s.terminal).map((s) => s.name) };
+    const rows = [];
+    let next;
+    do {
+      const { data } = await get(collection(m), { ...query, cursor: next }, signal);
+      rows.push(...data.items);
+      next = data.nextCursor;
+    } while (next && rows.length < wanted.current);
+    return { m, more: !!next, rows };
   }, [ns]);
   useReload(it.reload, { machine: 'service' }, 1000);
   const d = it.data;
+  const onEnd = () => {
+    if (!d.more || wanted.current > d.rows.length) return;
+    wanted.current = d.rows.length + 500;
+    it.reload();
+  };
   const seen = (e) => e.entity?.data?.snapshot || {};
   const split = d?.rows.filter((e) => seen(e).traffic?.filter((t) => t.percent > 0).length > 1).length;
   const columns = [
@@ -48,12 +61,12 @@ export default function Services() {
     <${Failure} error=${it.error} retry=${it.reload} small=${!!d} />
     ${!d ? !it.error && html`<${Loading} />` : html`
       <div class="stats">
-        <${Stat} label="Services" icon="swap" value=${d.rows.length} hint=${d.more ? 'these are the first 500' : 'that have not ended'} />
+        <${Stat} label="Services" icon="swap" value=${d.more ? d.rows.length + '+' : d.rows.length} hint=${d.more ? 'that have not ended; the list has more at its end' : 'that have not ended'} />
         <${Stat} label="With an address" icon="check" value=${d.rows.filter((e) => seen(e).traffic?.length).length} hint="requests go to a revision" />
         <${Stat} label="Between two" icon="spin" value=${split} hint="requests go to more than one revision" />
         <${Stat} label="Newest not ready" icon="alert" value=${d.rows.filter((e) => seen(e).latestCreated !== seen(e).latestReady).length} hint="an earlier one serves, or none" />
       </div>
-      <${Table} label="Services" columns=${columns} rows=${d.rows} keyOf=${(e) => e.namespace + '.' + e.id} hrefOf=${(e) => entityURL('service', e, { tab: 'revisions' })}
+      <${Table} label="Services" columns=${columns} rows=${d.rows} total=${d.more ? -1 : d.rows.length} onEnd=${onEnd} keyOf=${(e) => e.namespace + '.' + e.id} hrefOf=${(e) => entityURL('service', e, { tab: 'revisions' })}
         empty=${html`<${Empty} icon="service" title="No services"><p>Press <a href="/ui/machines/service">create service</a> on the page of the machine.</p></${Empty}>`} />`}`;
 }
 

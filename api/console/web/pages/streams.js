@@ -31,8 +31,11 @@ async function load(signal) {
   };
 }
 
-/** streamOf is where a consumer of this name reads: the prefix says so. */
-const streamOf = (name) => (name.startsWith('fx-') ? 'EFFECTS' : /^p\d\d$/.test(name) ? 'COMMANDS' : 'EVENTS');
+/** streamOf is where a consumer of this name reads: the prefix says so. Streams of an installation with a prefix of its own have that before their names. */
+const streamOf = (name, streams) => {
+  const plain = name.startsWith('fx-') ? 'EFFECTS' : /^p\d\d$/.test(name) ? 'COMMANDS' : 'EVENTS';
+  return streams.some((s) => s.name === plain) ? plain : streams.find((s) => s.name.endsWith('_' + plain))?.name || plain;
+};
 
 export default function Streams() {
   const it = every(useResource(load, []), 15000);
@@ -55,7 +58,7 @@ export default function Streams() {
       <h2>Consumers</h2>
       <div class="table-frame" tabindex="0" role="region" aria-label="Consumers"><table class="table"><thead><tr><th scope="col">Consumer</th><th scope="col" class="cell-end">Not done yet</th><th scope="col" class="cell-end">Gave up on</th><th scope="col" class="cell-end">Restarts</th><th scope="col">Look into it</th></tr></thead>
         <tbody>${d.consumers.map((c) => html`<tr key=${c.name}><th scope="row" class="mono small">${c.name}</th><td class="cell-end num">${count(c.pending)}</td><td class=${'cell-end num' + (c.dead ? ' bad' : '')}>${count(c.dead)}</td><td class="cell-end num">${count(c.restarts)}</td>
-          <td><${Line} text=${`nats consumer info ${streamOf(c.name)} ${c.name}`} /></td></tr>`)}</tbody></table></div>
+          <td><${Line} text=${`nats consumer info ${streamOf(c.name, d.streams)} ${c.name}`} /></td></tr>`)}</tbody></table></div>
       ${who.role === 'admin' && who.namespace === '*' && html`<${Messages} />`}`}`;
 }
 

@@ -6,7 +6,7 @@ import { Command, Empty, Failure, Heading, Loading, Stat } from '../app/parts.js
 import { every, useResource } from '../app/store.js';
 import { Time, count } from '../app/time.js';
 
-/** away says that tasks wait which nobody asks for. */
+/** away says that tasks wait which nobody asks for. Queued tasks of a pool are not among them: they are sent to its queue when somebody asks. */
 const away = (q) => q.waiting > 0 && !q.asking && !q.taken;
 
 export default function Workers() {
@@ -14,24 +14,25 @@ export default function Workers() {
   const all = it.data;
   const sum = (f) => all.reduce((n, q) => n + f(q), 0);
   const lost = all?.filter(away).length;
+  const one = all?.find((q) => q.stream);
   return html`<${Heading} title="Workers" sub="Effects are what machines want done in the outside world. Each kind has a queue, from which the nodes take, or programs of yours." />
     <${Failure} error=${it.error} retry=${it.reload} small=${!!all} />
     ${!all ? !it.error && html`<${Loading} />` : html`
       <div class="stats">
-        <${Stat} label="Waiting" icon="clock" value=${sum((q) => q.waiting)} hint="tasks that nobody has taken" />
+        <${Stat} label="Waiting" icon="clock" value=${sum((q) => q.waiting)} hint="sent, and not taken yet" />
         <${Stat} label="Under way" icon="spin" value=${sum((q) => q.taken)} hint="taken, and not done yet" />
-        <${Stat} label="Workers" icon="worker" value=${new Set(all.flatMap((q) => q.workers.map((w) => w.name))).size} hint="programs elsewhere that were heard" />
-        <${Stat} label="Without anybody" icon="alert" value=${lost} tone=${lost ? 'bad' : undefined} hint=${lost ? 'queues in which tasks wait' : 'each queue is served'} />
+        <${Stat} label="Workers" icon="worker" value=${new Set(all.flatMap((q) => q.workers.map((w) => w.id || q.queue + w.name))).size} hint="programs elsewhere that were heard" />
+        <${Stat} label="Without anybody" icon="alert" value=${lost} tone=${lost ? 'bad' : undefined} hint=${lost ? 'queues in which tasks wait' : 'what was sent is asked for'} />
       </div>
       ${all.length ? html`<div class="table-frame" tabindex="0" role="region" aria-label="Queues"><table class="table"><thead><tr><th scope="col">Work</th><th scope="col">Is</th><th scope="col" class="cell-end">Waiting</th><th scope="col" class="cell-end">Under way</th><th scope="col" class="cell-end">Delivered again</th><th scope="col">Last taken</th><th scope="col">Who does it</th></tr></thead>
         <tbody>${all.map((q) => html`<${Queue} key=${q.queue} q=${q} />`)}</tbody></table></div>` : html`<${Empty} icon="worker" title="No queues"><p>No machine here has effects.</p></${Empty}>`}
-      <div class="stack"><p class="faint small">Whoever takes tasks of a pool with <code>client/worker</code> is listed by name; of others only their requests are seen. To look into a queue:</p><${Command} text=${`nats consumer info EFFECTS ${all.find((q) => q.machine)?.queue || 'QUEUE'}`} /></div>`}`;
+      <div class="stack"><p class="faint small">Whoever takes tasks of a pool with <code>client/worker</code> is listed by name; of others only their requests are seen. Tasks of a pool are sent to its queue while somebody asks for them; until then they are queued, on the page <a href="/ui/tasks">Tasks</a>.${one && ' To look into a queue:'}</p>${one && html`<${Command} text=${`nats consumer info ${one.stream} ${one.queue}`} />`}</div>`}`;
 }
 
 function Queue({ q }) {
   const [kind, icon, text, title] = away(q) ? ['failed', 'alert', 'waiting', 'Tasks wait, and nobody asks for them']
     : q.taken ? ['moving', 'spin', 'working', 'Tasks are under way']
-      : q.asking || q.workers.length ? ['steady', 'steady', 'ready', 'Somebody asks for tasks'] : ['ended', 'ended', 'idle', 'Nobody asks for tasks, and none wait'];
+      : q.asking || q.workers.length ? ['steady', 'steady', 'ready', 'Somebody asks for tasks'] : ['ended', 'ended', 'idle', q.pool ? 'Nobody asks for tasks; those of the pool stay queued until somebody does: see the page Tasks' : 'Nobody asks for tasks, and none wait'];
   return html`<tr>
     <th scope="row">${q.machine ? html`<a class="in-text" href=${machineURL(q.machine)}>${q.machine}</a> <b class="mono">${q.effect}</b>${q.pool && html` <span class="label">pool ${q.pool}</span>`}` : html`<span class="mono">${q.queue}</span>`}</th>
     <td><span class=${'state state-' + kind} title=${title}><${Icon} name=${icon} />${text}</span></td>

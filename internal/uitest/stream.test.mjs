@@ -1,0 +1,90 @@
+// What all tabs share of logs, without a browser: which lines they are told while others begin to follow, and what is asked of the server.
+import assert from 'node:assert/strict';
+import { beforeEach, mock, test } from 'node:test';
+import { Logs } from '../../api/console/web/app/stream.js';
+
+class Source {
+  static CLOSED = 2;
+  static all = [];
+  constructor(url) {
+    this.tasks = new URLSearchParams(url.split('?')[1]).getAll('task');
+    this.on = {};
+    this.readyState = 1;
+    Source.all.push(this);
+  }
+  addEventListener(name, f) { this.on[name] = f; }
+  close() { this.readyState = Source.CLOSED; }
+  say(task, ...seqs) { for (const seq of seqs) this.on.log({ lastEventId: String(seq), data: JSON.stringify({ task, line: 'line ' + seq }) }); }
+}
+
+let told;
+let logs;
+const last = () => Source.all.at(-1);
+const lines = () => told.filter((m) => m.lines).flatMap((m) => m.lines.map((l) => `${m.key} ${l.seq}`));
+
+beforeEach(() => {
+  mock.timers.reset();
+  mock.timers.enable({ apis: ['setTimeout'] });
+  globalThis.EventSource = Source;
+  Source.all = [];
+  told = [];
+  logs = new Logs((m) => told.push(m));
+});
+
+test('whoever begins to follow is told a log from its beginning', () => {
+  logs.follow('a');
+  logs.follow('b');
+  mock.timers.tick(20);
+  last().say('a', 1, 3, 5);
+  last().say('b', 2);
+  mock.timers.tick(100);
+  last().say('a', 6);
+  last().say('b', 7); // both wait to be told
+  const before = last();
+  logs.follow('a');
+  assert.equal(before.readyState, Source.CLOSED, 'no line may come from where it was');
+  before.say('a', 8);
+  mock.timers.tick(20);
+  assert.deepEqual(last().tasks, ['b:7', 'a']);
+  told = [];
+  last().say('a', 1, 3);
+  mock.timers.tick(30);
+  logs.follow('a'); // another one
+  mock.timers.tick(20);
+  last().say('a', 1, 3, 5, 6, 8);
+  mock.timers.tick(100);
+  assert.deepEqual(lines(), ['b 7', 'a 1', 'a 3', 'a 5', 'a 6', 'a 8'], 'each once, from the first');
+});
+
+test('a log that is refused is followed no more, and the others are', async () => {
+  globalThis.fetch = async (url) => ({ status: url.endsWith('task=no') ? 404 : 200 });
+  for (const key of ['a', 'no']) logs.follow(key);
+  mock.timers.tick(20);
+  last().readyState = Source.CLOSED;
+  await last().onerror();
+  mock.timers.tick(2000);
+  assert.deepEqual(told.filter((m) => m.type === 'log'), [{ type: 'log', key: 'no', state: 'refused' }]);
+  assert.deepEqual(last().tasks, ['a']);
+});
+
+test('an answer that is not about a log has none of them refused', async () => {
+  globalThis.fetch = async () => ({ status: 503 });
+  for (const key of ['a', 'b']) logs.follow(key);
+  mock.timers.tick(20);
+  last().readyState = Source.CLOSED;
+  await last().onerror();
+  mock.timers.tick(2000);
+  assert.deepEqual(told, [{ type: 'logs', state: 'reconnecting' }]);
+  assert.deepEqual(last().tasks, ['a', 'b']);
+});
+
+test('of more logs than a connection may have, the newest are followed', () => {
+  for (let i = 0; i < 65; i++) logs.follow('t' + i);
+  mock.timers.tick(20);
+  assert.equal(last().tasks.length, 64);
+  last().onopen();
+  assert.deepEqual(told, [{ type: 'logs', state: 'live' }, { type: 'log', key: 't0', state: 'crowded' }]);
+  logs.leave('t7');
+  mock.timers.tick(20);
+  assert.deepEqual(last().tasks.slice(0, 2), ['t0', 't1']);
+});
