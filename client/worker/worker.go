@@ -83,6 +83,7 @@ type Worker struct {
 	js    jetstream.JetStream
 	api   string
 	kinds []*kind
+	told  time.Duration // between two words of [Worker.tell]
 }
 
 // kind is one effect of one machine.
@@ -111,7 +112,7 @@ func New(opts Options) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
-	return &Worker{opts: opts, js: js, api: api}, nil
+	return &Worker{opts: opts, js: js, api: api, told: 5 * time.Second}, nil
 }
 
 // Effect names what a handler performs, as the table of the machine does: Done is the report that carries the result. Route is the queue whose tasks it takes, where
@@ -154,32 +155,32 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 	})
 	defer grace()
-	var all sync.WaitGroup
+	var all, telling sync.WaitGroup
 	for _, k := range w.kinds {
 		all.Go(func() { k.run(ctx, work) })
 	}
-	all.Go(func() { w.tell(ctx) })
+	telling.Go(func() { w.tell(ctx) })
 	all.Wait()
-	if ctx.Err() == nil {
+	closed := ctx.Err() == nil
+	cancel()
+	telling.Wait()
+	if closed {
 		return nats.ErrConnectionClosed
 	}
 	return nil
 }
 
-// told is how often a worker says that it is there.
-const told = 5 * time.Second
-
-// tell says who works on what, for those who look (GET /v1/workers). Nothing depends on it, so what gets lost is not repeated. It ends with ctx, or with the connection.
+// tell says who works on what, for those who look (GET /v1/workers). Nothing depends on it, so what gets lost is not repeated. It ends with ctx.
 func (w *Worker) tell(ctx context.Context) {
 	id := nats.NewInbox()[len(nats.InboxPrefix):]
-	for !w.opts.NC.IsClosed() {
+	for {
 		for _, k := range w.kinds {
 			raw, err := json.Marshal(map[string]any{"id": id, "queue": k.queue, "name": w.opts.Name, "concurrency": w.opts.Concurrency, "running": k.running.Load()})
 			if err == nil {
 				_ = w.opts.NC.Publish(w.opts.Prefix+".worker."+k.queue, raw)
 			}
 		}
-		if !rest(ctx, told) {
+		if !rest(ctx, w.told) {
 			return
 		}
 	}

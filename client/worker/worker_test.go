@@ -265,6 +265,33 @@ func TestAWorkerSaysThatItIsThere(t *testing.T) {
 	require.Equal(t, map[string]any{"queue": "fx-thing-work", "name": "w-1", "concurrency": 3.0, "running": 0.0}, body)
 }
 
+// A worker whose connection is closed ends with its kinds: it does not wait for its next word.
+func TestAClosedConnectionEndsAWorker(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	said, err := w.NC.SubscribeSync("instar.worker.>")
+	require.NoError(t, err)
+	require.NoError(t, w.NC.Flush())
+	nc := w.connect()
+	k, err := New(Options{NC: nc})
+	require.NoError(t, err)
+	k.told = time.Hour
+	Handle(k, Effect{Machine: "thing", Name: "work", Done: consumertest.Things.Effects[0].Done}, worked)
+	done := make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { done <- k.Run(ctx) }()
+	_, err = said.NextMsg(time.Minute)
+	require.NoError(t, err)
+	nc.Close()
+	select {
+	case err := <-done:
+		require.ErrorIs(t, err, nats.ErrConnectionClosed)
+	case <-time.After(time.Minute):
+		require.Fail(t, "it has not ended")
+	}
+}
+
 // A handler is told when nobody waits for its task any more, and what it returns then is thrown away.
 func TestUnwanted(t *testing.T) {
 	t.Parallel()

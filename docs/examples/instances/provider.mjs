@@ -4,7 +4,7 @@
 import { spawn } from "node:child_process";
 import { mkdir, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
-import { connect, JSONCodec } from "nats";
+import { connect, JSONCodec, nuid } from "nats";
 
 const [url = "nats://127.0.0.1:4222", root = "/srv/instances", prefix = "instar.provider.instance."] = process.argv.slice(2);
 const { NATS_USER: user, NATS_PASSWORD: pass } = process.env; // of the role provide
@@ -130,7 +130,8 @@ for (const [verb, perform] of Object.entries(verbs)) {
   })();
 }
 // The console lists who says so every 5 s.
-const here = () => nc.publish("instar.worker.provider-instance", json.encode({ id: `${process.pid}`, queue: "provider-instance", name: `provider.mjs at ${root}` }));
+const id = nuid.next();
+const here = () => nc.publish("instar.worker.provider-instance", json.encode({ id, queue: "provider-instance", name: `provider.mjs at ${root}` }));
 setInterval(here, 5000);
 here();
 await nc.flush();
