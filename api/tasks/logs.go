@@ -48,19 +48,21 @@ func (s *Service) logsRoute() *rest.Route {
 }
 
 func (s *Service) allLogsRoute() *rest.Route {
-	of := rest.QueryParam("task", "<namespace>.<repository>.<task>, and with a colon behind it the id of the event after which its lines are wanted; up to 64", &huma.Schema{Type: huma.TypeArray, Items: rest.Text(256), MaxItems: new(mostLogs)})
+	of := rest.QueryParam("task", "<namespace>.<repository>.<task> (without a namespace, that of the token), and with a colon behind it the id of the event after which its lines are wanted; up to 64", &huma.Schema{Type: huma.TypeArray, Items: rest.Text(256), MaxItems: new(mostLogs)})
 	of.Example = []string{"default.shop.lint:17"}
 	return &rest.Route{Role: auth.Read, Serve: s.allLogs, Op: huma.Operation{
 		OperationID: "logs", Method: http.MethodGet, Path: "/v1/logs", Tags: tags, Summary: "Log lines of several tasks over one connection",
-		Description: "Server-sent events of the type log, each with its task: the lines that are kept, then those that come. With Last-Event-ID all continue behind that event. A task that is not there has no lines.",
-		Errors:      []int{403, 422, 429, 503},
+		Description: "Server-sent events of the type log, each with its task: the lines that are kept, then those that come. With Last-Event-ID all continue behind that event. A task that is not there has no lines; a namespace that the token may not see is not found.",
+		Errors:      []int{403, 404, 422, 429, 503},
 		Parameters:  []*huma.Param{of, rest.HeaderParam("Last-Event-ID", "Continue after this event", "17")},
 		Responses:   map[string]*huma.Response{"200": {Description: "The lines", Content: map[string]*huma.MediaType{"text/event-stream": {}}}},
 	}}
 }
 
 // followed are the logs that somebody follows, by subject.
-type followed map[string]struct {
+type followed map[string]followedLog
+
+type followedLog struct {
 	task  string // named in each line, if not empty
 	after uint64
 }
@@ -81,17 +83,19 @@ func (s *Service) allLogs(q *rest.Request) error {
 		if len(tokens) != 3 || !machines.IsLabel(tokens[1]) || !machines.IsLabel(tokens[2]) {
 			return problem.Invalid("query.task", "must be <namespace>.<repository>.<task>, or that with :<id> behind it")
 		}
-		if _, p := q.Who.Resolve(tokens[0], false); p != nil {
+		namespace, p := q.Who.Resolve(tokens[0], false)
+		if p != nil {
 			return p
 		}
-		of := wanted[key]
-		if of.task = key; has {
+		tokens[0] = namespace
+		of := followedLog{task: strings.Join(tokens, ".")}
+		if has {
 			var err error
 			if of.after, err = strconv.ParseUint(position, 10, 64); err != nil {
 				return problem.Invalid("query.task", "must have the id of an event behind the colon")
 			}
 		}
-		wanted[s.store.Names.Log(task.Machine.Name, key)] = of
+		wanted[s.store.Names.Log(task.Machine.Name, of.task)] = of
 	}
 	if len(wanted) == 0 || len(wanted) > mostLogs {
 		return problem.Invalid("query.task", "must be 1 to 64")

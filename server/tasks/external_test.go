@@ -2,8 +2,11 @@ package tasks_test
 
 import (
 	"bufio"
+	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/internal/lockedbuffer"
+	"github.com/bcc94042/instar/server/config"
 )
 
 // The workers of docs/examples/taskworker, each in its language, do a task each that the server leaves to others.
@@ -162,6 +166,19 @@ func (r *running) follow(query string) <-chan [2]string {
 	return lines
 }
 
+// line is the next of them.
+func (r *running) line(lines <-chan [2]string) [2]string {
+	r.t.Helper()
+	select {
+	case l, ok := <-lines:
+		require.True(r.t, ok, "the connection has ended")
+		return l
+	case <-time.After(time.Minute):
+		require.FailNow(r.t, "no line within a minute")
+		return [2]string{}
+	}
+}
+
 // Logs of several tasks come over one connection, each from where it is asked for.
 func TestLogsOverOneConnection(t *testing.T) {
 	t.Parallel()
@@ -179,18 +196,74 @@ func TestLogsOverOneConnection(t *testing.T) {
 	say("a.one", "first")
 	say("b.two", "second")
 	say("a.three", "of nobody")
-	lines := r.follow("task=default.a.one&task=default.b.two")
-	first, second := <-lines, <-lines
+	lines := r.follow("task=.a.one&task=default.b.two")
+	first, second := r.line(lines), r.line(lines)
 	require.Equal(t, "default.a.one first", first[0])
 	require.Equal(t, "default.b.two second", second[0])
 	say("a.one", "third")
-	third := <-lines
+	third := r.line(lines)
 	require.Equal(t, "default.a.one third", third[0])
 	again := r.follow("task=default.a.one:" + first[1] + "&task=default.b.two")
-	require.Equal(t, second, <-again, "the first line is known")
-	require.Equal(t, third, <-again)
-	for _, query := range []string{"", "task=one", "task=default.a.one:x", "task=default.a." + strings.Repeat("&task=default.a.x", 65)} {
+	require.Equal(t, second, r.line(again), "the first line is known")
+	require.Equal(t, third, r.line(again))
+	most := "task=default.a.one"
+	for i := range 63 {
+		most += "&task=default.a.x" + strconv.Itoa(i)
+	}
+	require.Equal(t, first, r.line(r.follow(most)))
+	for _, query := range []string{"", "task=one", "task=default.a.", "task=default.a.one:x", most + "&task=default.a.more"} {
 		r.refused(422, "GET", "/v1/logs?"+query, "")
+	}
+}
+
+// A token of one namespace follows logs of that, and gets nothing of another one, also beside its own.
+func TestForeignLogsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	tokens := []config.Token{{Name: "acme", Role: "read", Namespace: "acme"}, {Name: "all", Role: "read", Namespace: config.AllNamespaces}}
+	for i := range tokens {
+		tokens[i].Hash = fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(tokens[i].Name)))
+	}
+	r := start(t, nil, func(c *config.Config) { c.Insecure, c.Auth.Tokens = true, tokens })
+	nc, err := nats.Connect(r.nats)
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := nc.JetStream()
+	require.NoError(t, err)
+	for _, task := range []string{"default.a.one", "acme.a.one"} {
+		_, err := js.Publish("instar.log.task."+task, []byte("of "+task))
+		require.NoError(t, err)
+	}
+	get := func(token, query string) (status int, line string) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/v1/logs?"+query, http.NoBody)
+		require.NoError(t, err)
+		req.Header.Set("Authorization", "Bearer "+token)
+		res, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer res.Body.Close()
+		for s := bufio.NewScanner(res.Body); s.Scan(); {
+			if text, is := strings.CutPrefix(s.Text(), "data: "); is || res.StatusCode != 200 {
+				return res.StatusCode, text
+			}
+		}
+		return res.StatusCode, ""
+	}
+	for query, token := range map[string]string{"task=.a.one": "acme", "task=acme.a.one": "acme", "task=acme.a.one&task=acme.a.two": "all"} {
+		status, line := get(token, query)
+		require.Equal(t, 200, status, query)
+		require.Contains(t, line, `"line":"of acme.a.one"`, query)
+	}
+	_, line := get("all", "task=.a.one")
+	require.Contains(t, line, `"task":"default.a.one"`)
+	for _, query := range []string{"task=default.a.one", "task=acme.a.one&task=default.a.one", "task=default.a.one:1"} {
+		status, text := get("acme", query)
+		require.Equal(t, 404, status, query)
+		require.NotContains(t, text, "of default")
+	}
+	for _, query := range []string{"task=*.a.one", "task=acme.*.one", "task=acme.a.>"} {
+		status, _ := get("acme", query)
+		require.Equal(t, 422, status, query)
 	}
 }
 
@@ -212,9 +285,10 @@ func TestWorkersAreListed(t *testing.T) {
 	}
 	of := func(queue string) (names []string, pool string) {
 		res, body := r.do("GET", "/v1/workers", "")
-		require.Equal(t, 200, res.StatusCode, body)
 		var all list
-		require.NoError(t, json.Unmarshal([]byte(body), &all))
+		if res.StatusCode != http.StatusOK || json.Unmarshal([]byte(body), &all) != nil {
+			return nil, ""
+		}
 		for _, it := range all.Items {
 			if it.Queue == queue {
 				for _, w := range it.Workers {
@@ -226,18 +300,19 @@ func TestWorkersAreListed(t *testing.T) {
 		return nil, ""
 	}
 	r.ok("POST", "/v1/queues/pool-gpu/configure", `{"limit":2}`)
-	for subject, text := range map[string]string{
+	says := map[string]string{
+		"instar.worker.x": `{"id":"1","queue":"a-provider","name":"two"}`,
+		"instar.worker.y": `{"id":"1","name":"without a queue"}`, "instar.worker.z": `{`,
 		"instar.worker.fx-task-run=gpu": `{"id":"1","queue":"fx-task-run=gpu","name":"one","concurrency":8,"running":3}`,
-		"instar.worker.x":               `{"id":"1","queue":"a-provider","name":"two"}`,
-		"instar.worker.y":               `{"id":"1","name":"without a queue"}`, "instar.worker.z": `{`,
-	} {
-		require.NoError(t, nc.Publish(subject, []byte(text)))
 	}
-	require.Eventually(t, func() bool {
+	require.Eventually(t, func() bool { // a word lives for a minute
+		for subject, text := range says {
+			_ = nc.Publish(subject, []byte(text))
+		}
 		names, pool := of("fx-task-run=gpu")
-		return pool == "gpu" && slices.Equal(names, []string{"one 3"})
-	}, time.Minute, 20*time.Millisecond)
-	require.Eventually(t, func() bool { names, _ := of("a-provider"); return slices.Equal(names, []string{"two 0"}) }, time.Minute, 20*time.Millisecond)
+		others, _ := of("a-provider")
+		return pool == "gpu" && slices.Equal(names, []string{"one 3"}) && slices.Equal(others, []string{"two 0"})
+	}, time.Minute, 50*time.Millisecond)
 	names, _ := of("")
 	require.Empty(t, names)
 }
