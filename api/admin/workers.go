@@ -33,6 +33,7 @@ const (
 
 // Worker is a program that says that it takes tasks of a queue, or answers requests.
 type Worker struct {
+	ID          string    `json:"id,omitempty" doc:"The id that it gives itself, the same in all of its queues"`
 	Name        string    `json:"name"`
 	Concurrency int       `json:"concurrency,omitempty" doc:"Tasks that it takes at once"`
 	Running     int       `json:"running" doc:"Tasks that it had under way when it was heard"`
@@ -42,10 +43,11 @@ type Worker struct {
 // WorkerQueue is where tasks of one kind wait for whoever performs them.
 type WorkerQueue struct {
 	Queue       string     `json:"queue" doc:"The consumer of the stream of effects; for what has no queue, as a provider elsewhere, the name that it gives itself"`
+	Stream      string     `json:"stream,omitempty" doc:"The stream of effects; absent for what has no queue"`
 	Machine     string     `json:"machine,omitempty"`
 	Effect      string     `json:"effect,omitempty"`
 	Pool        string     `json:"pool,omitempty" doc:"Tasks of a pool are for workers elsewhere; others are for the nodes, unless the effects of the machine are left to others"`
-	Waiting     uint64     `json:"waiting" doc:"Tasks that nobody has taken"`
+	Waiting     uint64     `json:"waiting" doc:"Tasks that were sent, and nobody has taken. Those of a pool are sent while somebody asks for them: what is queued until then is not counted here, but has the state queued in GET /v1/tasks"`
 	Taken       int        `json:"taken" doc:"Tasks that were taken, and are not acknowledged"`
 	Redelivered int        `json:"redelivered" doc:"Of those, how many were delivered before"`
 	Asking      int        `json:"asking" doc:"Requests for tasks that wait: while there are some, somebody is there"`
@@ -76,16 +78,25 @@ func (p *presence) hear(m *nats.Msg) {
 	key := [2]string{w.Queue, w.ID}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, known := p.heard[key]; known || len(p.heard) < maxWorkers {
-		p.heard[key] = Worker{Name: w.Name, Concurrency: max(w.Concurrency, 0), Running: max(w.Running, 0), Heard: time.Now().UTC()}
+	_, known := p.heard[key]
+	if !known && len(p.heard) >= maxWorkers {
+		p.forget()
 	}
+	if known || len(p.heard) < maxWorkers {
+		p.heard[key] = Worker{ID: w.ID, Name: w.Name, Concurrency: max(w.Concurrency, 0), Running: max(w.Running, 0), Heard: time.Now().UTC()}
+	}
+}
+
+// forget drops those that were not heard for a minute. p.mu is held.
+func (p *presence) forget() {
+	maps.DeleteFunc(p.heard, func(_ [2]string, w Worker) bool { return time.Since(w.Heard) > workerLife })
 }
 
 // queues are those that were heard within the last minute, by queue.
 func (p *presence) queues() map[string][]Worker {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(p.heard, func(_ [2]string, w Worker) bool { return time.Since(w.Heard) > workerLife })
+	p.forget()
 	all := map[string][]Worker{}
 	for key, w := range p.heard {
 		all[key[0]] = append(all[key[0]], w)
@@ -157,7 +168,7 @@ func (s *Service) queues(ctx context.Context) ([]WorkerQueue, error) {
 }
 
 func (it WorkerQueue) with(info *jetstream.ConsumerInfo, pool string) WorkerQueue {
-	it.Queue, it.Pool, it.Delivered = info.Name, pool, info.Delivered.Last
+	it.Queue, it.Stream, it.Pool, it.Delivered = info.Name, info.Stream, pool, info.Delivered.Last
 	it.Waiting, it.Taken, it.Redelivered, it.Asking = info.NumPending, info.NumAckPending, info.NumRedelivered, info.NumWaiting
 	return it
 }
