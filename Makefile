@@ -114,7 +114,7 @@ release: ## binaries, what is in each (CycloneDX), SHA256SUMS, and its signature
 
 race: ## the tests of the parts with goroutines, several times over
 	$(GO) test -race -count=3 -timeout 30m ./streams ./streams/embedded ./streams/publish ./kv/... ./consumers/... ./providers/... ./api
-	$(GO) test -race -timeout 30m ./cmd/instar/... ./server/...
+	$(GO) test -race -timeout 30m ./cmd/instar/... ./server/... ./internal/simulation/shop
 	$(GO) test -race -timeout 30m ./streams/outbox/relay -run TestARelayMayEndAnywhere -whole
 
 vet:

@@ -53,7 +53,7 @@ type Fate struct {
 	Undone    bool // appended in a transaction that was rolled back, and nowhere else
 	Promised  bool // the commit was answered, by a database that waits for its disk
 
-	Began, Ended time.Time // when its last try was appended, and when that was known to be committed, or not
+	Began, Ended time.Time // when the append of its last try that had one was begun, and when that was known to be committed, or not
 	Created      time.Time // Began by the clock of the database
 }
 
@@ -186,11 +186,11 @@ func (a *App) try(parts [][]outbox.Message, hold time.Duration, back bool) error
 	}
 	for _, some := range parts {
 		began, created := time.Now(), a.Now()
-		a.note(some, func(_ outbox.Message, f *Fate) { f.Began, f.Created = began, created })
 		if _, err := a.appender.Append(ctx, tx, some...); err != nil {
 			_ = tx.Rollback(ctx)
 			return err
 		}
+		a.note(some, func(_ outbox.Message, f *Fate) { f.Began, f.Created = began, created }) // not of a try that finds the rows of another one
 		time.Sleep(hold / time.Duration(len(parts)))
 	}
 	if back {

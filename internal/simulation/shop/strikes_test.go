@@ -139,7 +139,7 @@ func (w *world) after(d time.Duration, do func()) {
 func (w *world) someRelay(who int) *process {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	up := slices.DeleteFunc(slices.Clone(w.places), func(p *process) bool { return p.dead })
+	up := slices.DeleteFunc(slices.Clone(w.places), func(p *process) bool { return p.dead || p.ended() })
 	if len(up) == 0 {
 		return nil
 	}

@@ -45,14 +45,21 @@ func (w *world) wire(c net.Conn, p *process, ear *ear) *wire {
 // Write sends, unless a fault has waited for just that.
 func (x *wire) Write(b []byte) (int, error) {
 	x.wait()
+	if x.over() {
+		return 0, errCut
+	}
 	f := x.w.passes(x.says(b))
 	switch {
 	case f == nil:
 	case f.Kind == "stall" || f.Kind == "zombie":
 		x.w.strike(*f, x)
 		x.wait()
-	case f.Lose:
+		if x.over() {
+			return 0, errCut
+		}
+	case f.Lose: // nothing is lost of a connection that lives
 		x.w.strike(*f, x)
+		x.end(0)
 		return len(b), nil
 	default: // it takes effect, and its answer does not arrive
 		n, err := x.Conn.Write(b)
@@ -76,18 +83,40 @@ func (x *wire) Close() error {
 	return nil
 }
 
+// SetDeadline does nothing to one that is broken: who uses it would read from it again.
+func (x *wire) SetDeadline(t time.Time) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.over() {
+		return nil
+	}
+	return x.Conn.SetDeadline(t)
+}
+
 // end breaks it. The other side finds out after a time.
 func (x *wire) end(late time.Duration) {
 	x.once.Do(func() {
+		x.mu.Lock()
 		close(x.gone)
+		_ = x.Conn.SetDeadline(time.Unix(1, 0))
+		x.mu.Unlock()
 		x.w.forget(x)
 		if late == 0 {
 			_ = x.Conn.Close()
 			return
 		}
-		_ = x.SetDeadline(time.Unix(1, 0))
 		x.w.after(late, func() { _ = x.Conn.Close() })
 	})
+}
+
+// over reports whether it is broken.
+func (x *wire) over() bool {
+	select {
+	case <-x.gone:
+		return true
+	default:
+		return false
+	}
 }
 
 func (x *wire) hold(until time.Time) {
