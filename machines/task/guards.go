@@ -30,7 +30,7 @@ var waitsFor = &guard{
 
 // blocked: it still waits in the enqueuing of which somebody has seen that it cannot start.
 var blocked = &guard{
-	Name: "waits for it", Doc: "it is of an earlier enqueuing or try",
+	Name: "waits for it", Doc: "it does not wait for that task in this enqueuing",
 	Holds: isBlocked,
 }
 
