@@ -99,6 +99,7 @@ func (s *Server) command(q *rest.Request, m *machines.Machine, name string, sche
 		return problem.Invalid("query.dryRun", "a repair cannot be rehearsed")
 	}
 	if q.Flag("dryRun") {
+		s.sender.Withdraw(cmd)
 		return s.rehearse(q, m, cmd)
 	}
 	if wait.Settle > 0 {

@@ -68,6 +68,9 @@ type Options struct {
 	// 422, with the text, or the [*problem.Problem] that it is. It is asked at every door, before the command is stored; the key is empty for all entities of a batch.
 	Admit func(publish.Command) error
 
+	// Withdraw, when set, takes back what Admit has set aside for a command, such as a place in a queue. It is called for one that was only asked about.
+	Withdraw func(publish.Command)
+
 	AnswerWithin time.Duration // until a command that the engine has not answered gets 202; 0 is 10 s
 
 	KeysFor time.Duration // how long the answer to a key is kept; 0 is [streams.IdempotencyWindow]

@@ -185,6 +185,13 @@ func (s *Sender) Admit(cmd publish.Command) *problem.Problem {
 	return nil
 }
 
+// Withdraw takes back what Admit has set aside for a command that is not to be sent.
+func (s *Sender) Withdraw(cmd publish.Command) {
+	if s.withdrawn != nil {
+		s.withdrawn(cmd)
+	}
+}
+
 // Kept reads the answer to an earlier command, and when it was stored: from the bucket of idempotency keys as long as that
 // has it, else from the outcomes in the value of the entity. It is nil if neither has it.
 func (s *Sender) Kept(ctx context.Context, m *machines.Machine, key, id string) (answer *machines.Answer, at time.Time, err error) {

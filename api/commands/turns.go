@@ -33,6 +33,7 @@ type Sender struct {
 	commands     *publish.Commands
 	AnswerWithin time.Duration // until a command that the engine has not answered is left to itself
 	admitted     func(publish.Command) error
+	withdrawn    func(publish.Command)
 	Latency      *prometheus.HistogramVec
 
 	Pending *limits.Pool
@@ -47,11 +48,12 @@ type Sender struct {
 	store *entities.Store
 }
 
-// Options are what a [Sender] works with. Admit may be nil.
+// Options are what a [Sender] works with. Admit and Withdraw may be nil.
 type Options struct {
 	Commands     *publish.Commands
 	AnswerWithin time.Duration
 	Admit        func(publish.Command) error
+	Withdraw     func(publish.Command)
 	Pending      limits.Bound // of commands that wait for their turn, or for the answer of the engine
 	AtOnce       int          // commands that the engine has from this process at once; 0 is no bound
 	Entities     int          // that live in one namespace; 0 is no bound
@@ -60,7 +62,7 @@ type Options struct {
 // New opens what is kept of answers, and the stream of commands.
 func New(ctx context.Context, d *rest.Server, st *entities.Store, o Options) (*Sender, error) {
 	s := &Sender{
-		commands: o.Commands, AnswerWithin: o.AnswerWithin, admitted: o.Admit, rest: d, store: st, Pending: limits.NewPool("commands", o.Pending),
+		commands: o.Commands, AnswerWithin: o.AnswerWithin, admitted: o.Admit, withdrawn: o.Withdraw, rest: d, store: st, Pending: limits.NewPool("commands", o.Pending),
 		Latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "instar_command_latency_seconds", Help: "Time from receiving a command to the engine's answer, by outcome.", Buckets: rest.Latencies}, []string{"machine", "command", "outcome"}),
 	}
 	s.Turns = limits.NewQueue(s.Pending, limits.Turns{All: o.AtOnce, Small: o.AtOnce / largeShare, Hold: turnWithin})

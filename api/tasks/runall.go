@@ -102,6 +102,7 @@ func (s *Service) runAll(q *rest.Request, schema *huma.Schema) error {
 	if err != nil {
 		return err
 	}
+	var asked []publish.Command // they have their places until all are counted
 	for _, item := range items {
 		brief, _ := item.Value.(*task.Brief)
 		id := jobOf(item.Key)
@@ -121,7 +122,7 @@ func (s *Service) runAll(q *rest.Request, schema *huma.Schema) error {
 			continue
 		}
 		if b.DryRun {
-			out.Jobs = append(out.Jobs, id)
+			out.Jobs, asked = append(out.Jobs, id), append(asked, cmd)
 			continue
 		}
 		a, err := s.ask(cmd)
@@ -135,6 +136,9 @@ func (s *Service) runAll(q *rest.Request, schema *huma.Schema) error {
 		default:
 			out.Jobs = append(out.Jobs, id)
 		}
+	}
+	for _, cmd := range asked {
+		s.sender.Withdraw(cmd)
 	}
 	if out.Enqueued = len(out.Jobs); b.DryRun {
 		out.Batch = ""

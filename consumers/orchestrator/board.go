@@ -46,7 +46,7 @@ type promise struct {
 	until time.Time
 }
 
-// promised is how long a place counts that nobody takes: as when the command was refused, or only asked about.
+// promised is how long a place counts that nobody takes: as when the command was refused.
 const promised = time.Second
 
 // Run follows until ctx ends, and returns nil then.
@@ -237,9 +237,7 @@ func (b *Board) Full(key, typ, pool string) (entry string, most int, full bool) 
 	defer b.mu.Unlock()
 	b.lapse(time.Now())
 	namespace, _, _ := split(key)
-	if !b.at[key].promised.IsZero() {
-		b.forget(key)
-	}
+	b.retract(key)
 	for _, e := range entriesOf(namespace, typ, pool) {
 		item, ok := b.Queues.Get(e)
 		if !ok || item.State == queue.Deleted {
@@ -251,6 +249,20 @@ func (b *Board) Full(key, typ, pool string) (entry string, most int, full bool) 
 	}
 	b.promise(key, namespace, typ, pool)
 	return "", 0, false
+}
+
+// Withdraw takes back the place that Full has given to a task, unless the task was seen to be queued.
+func (b *Board) Withdraw(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.retract(key)
+}
+
+// retract takes back a promise. The lock is held.
+func (b *Board) retract(key string) {
+	if !b.at[key].promised.IsZero() {
+		b.forget(key)
+	}
 }
 
 // Has is a task other than that of a key which is queued or running under a unique key; empty is none.

@@ -69,6 +69,13 @@ func (d *door) admit(cmd publish.Command) error {
 	return nil
 }
 
+// withdraw takes back the place of a task.
+func (d *door) withdraw(cmd publish.Command) {
+	if cmd.Machine == task.Machine.Name {
+		d.board.Withdraw(cmd.Key)
+	}
+}
+
 func (d *door) create(key string, b *task.CreateBody) error {
 	namespace, parent, _, err := streams.SplitKey(key)
 	if err != nil {

@@ -144,7 +144,13 @@ func (p *place) passes() {
 // pauses pauses an entry or a repository, and waits until lists show it: from then on it holds for what is queued.
 func (p *place) pauses(path string) {
 	p.t.Helper()
-	revision := p.post(path+"/pause", `{"reason":"test"}`)["revision"].(float64)
+	p.sets(path, "pause", `{"reason":"test"}`)
+}
+
+// sets sends a command, and waits until the doors know what it has set.
+func (p *place) sets(path, command, body string) {
+	p.t.Helper()
+	revision := p.post(path+"/"+command, body)["revision"].(float64)
 	p.ok("GET", fmt.Sprintf("%s?minRevision=%.0f", path[:strings.LastIndexByte(path, '/')], revision), "")
 }
 
@@ -223,29 +229,30 @@ func rate(p *place) {
 
 func capped(p *place) {
 	p.pauses("/v1/queues/type-few")
-	p.post("/v1/queues/type-few/configure", `{"cap":2}`)
+	p.sets("/v1/queues/type-few", "configure", `{"cap":2}`)
 	for i := range 3 {
 		p.task(fmt.Sprintf("t%d", i), `{"type":"few"}`)
 	}
-	plan := p.post("/v1/repositories/a/run-all", `{"dryRun":true,"types":["few"]}`) // which takes none of them their place
+	plan := p.post("/v1/repositories/a/run-all", `{"dryRun":true,"types":["few"]}`)
 	require.Equal(p.t, []any{"a.t0", "a.t1"}, plan["jobs"])
-	p.post("/v1/tasks/t0/run", "")
-	p.post("/v1/tasks/t1/run", "")
+	p.post("/v1/repositories/a/tasks/t0/run?dryRun=true", `{}`)
+	p.post("/v1/tasks/t1/run", "") // nobody has taken a place by asking
+	p.post("/v1/tasks/t2/run", "")
 	p.eventually("it is full", func() bool {
-		resp, _ := p.do("POST", p.path("/v1/tasks/t2/run"), "")
+		resp, _ := p.do("POST", p.path("/v1/tasks/t0/run"), "")
 		if resp.StatusCode != http.StatusTooManyRequests { // the door has not seen both yet
-			p.post("/v1/tasks/t2/cancel", "")
+			p.post("/v1/tasks/t0/cancel", "")
 			return false
 		}
 		return resp.Header.Get("Retry-After") != ""
 	})
-	require.NotEqual(p.t, "queued", p.state("t2"), "nothing was stored")
+	require.NotEqual(p.t, "queued", p.state("t0"), "nothing was stored")
 	p.post("/v1/queues/type-few/resume", `{}`)
 	p.eventually("there is room again", func() bool {
-		resp, _ := p.do("POST", p.path("/v1/tasks/t2/run"), "")
+		resp, _ := p.do("POST", p.path("/v1/tasks/t0/run"), "")
 		return resp.StatusCode == http.StatusOK
 	})
-	p.is("t2", "succeeded")
+	p.is("t0", "succeeded")
 }
 
 func pause(p *place) {
