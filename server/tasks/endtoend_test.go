@@ -224,7 +224,8 @@ func rate(p *place) {
 			last = at
 		}
 	}
-	require.GreaterOrEqual(p.t, last.Sub(began), 2*time.Second, "six need two more intervals after that of the first")
+	// Who schedules looks at his clock a moment before he sees the resume.
+	require.Greater(p.t, last.Sub(began), 1900*time.Millisecond, "six need two more intervals after that of the first")
 }
 
 func capped(p *place) {
