@@ -140,6 +140,11 @@ func TestAChainIsCheckedByTheLifeThatItsStreamHas(t *testing.T) {
 	require.True(t, changed)
 	require.Equal(t, 10*day, short.MaxAge)
 	long, _ := audit.Extend(short, 100*day, now.Add(-2*day))
+	ahead, _ := audit.Extend(short, 100*day, now.Add(2*day))
+	config.MaxAge = 0
+	forever, _ := audit.Extend(config, 10*day, now)
+	require.Empty(t, forever.Metadata, "nothing had gone")
+	config.MaxAge = streams.LifeOf("state")
 	require.Empty(t, short.Metadata)
 	require.Equal(t, audit.Life{Kept: 100 * 24 * 3600, Before: []audit.KeptBefore{{Kept: 10 * 24 * 3600, Until: now.Add(-2 * day)}}}, audit.LifeOf(long))
 	for _, c := range []struct {
@@ -154,6 +159,8 @@ func TestAChainIsCheckedByTheLifeThatItsStreamHas(t *testing.T) {
 		{"it had gone before they were kept longer", long, 13 * day, ""},
 		{"it was kept longer by then", long, 11 * day, "removed before its time"},
 		{"it has the longer age", long, 101 * day, ""},
+		{"it had its age until a time that has not come", ahead, 11 * day, ""},
+		{"it has its age by a time that has not come", ahead, 9 * day, "removed before its time"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

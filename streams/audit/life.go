@@ -44,7 +44,7 @@ func Extend(c jetstream.StreamConfig, kept time.Duration, now time.Time) (jetstr
 	if c.MaxAge == kept {
 		return c, false
 	}
-	if c.MaxAge < kept {
+	if c.MaxAge != 0 && c.MaxAge < kept { // 0 removes nothing
 		l := LifeOf(c)
 		text, _ := json.Marshal(append(l.Before, KeptBefore{l.Kept, now.UTC()})) // it always marshals
 		c.Metadata = maps.Clone(c.Metadata)
@@ -77,7 +77,11 @@ func (l Life) gone(class string, recorded, now time.Time) bool {
 		return true
 	}
 	for _, b := range l.Before {
-		if b.Until.Sub(recorded) >= time.Duration(b.Kept)*time.Second-slack {
+		until := b.Until
+		if now.Before(until) { // what a time that has not come would have removed is still there
+			until = now
+		}
+		if until.Sub(recorded) >= time.Duration(b.Kept)*time.Second-slack {
 			return true
 		}
 	}
