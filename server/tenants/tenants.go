@@ -1,7 +1,6 @@
 package tenants
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,11 +120,15 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	return server.Work{Performer: p, Looker: p}, nil
 }
 
-// audits makes the streams of the audit where they are not there, and has them keep their records as long as the configuration says.
+// audits makes the streams of the audit where they are not there, and has them keep their records as long as the configuration says. Of a class that it does not name, a stream that is there keeps what it has: somebody
+// may have set it by hand, and what is removed too early is gone for good.
 func audits(ctx context.Context, h *server.Host) error {
 	for _, class := range streams.Classes {
 		c := records.Stream(h.Deps.Names, class, h.Replicas)
-		c.MaxAge = cmp.Or(h.Config.Tenants.Audit[class], c.MaxAge)
+		kept, named := h.Config.Tenants.Audit[class]
+		if named {
+			c.MaxAge = kept
+		}
 		s, err := h.Deps.JS.Stream(ctx, c.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			if _, err = h.Deps.JS.CreateStream(ctx, c); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // by another node
@@ -136,9 +139,15 @@ func audits(ctx context.Context, h *server.Host) error {
 		if err != nil {
 			return fmt.Errorf("cannot look at stream %s: %w", c.Name, err)
 		}
+		if !named {
+			continue
+		}
 		next, changed := records.Extend(s.CachedInfo().Config, c.MaxAge, time.Now())
 		if !changed {
 			continue
+		}
+		if before := s.CachedInfo().Config.MaxAge; before == 0 || kept < before { // 0 is for ever
+			h.Log.Warn("records of the audit are kept for a shorter time than before, and those that are older than that are removed", "class", class, "before", before, "now", kept)
 		}
 		if _, err := h.Deps.JS.UpdateStream(ctx, next); err != nil {
 			return fmt.Errorf("cannot have the stream %s keep its records for %s: %w", c.Name, c.MaxAge, err)
