@@ -138,3 +138,30 @@ func takeOver(ctx context.Context, first, second *postgres.Cluster) error {
 	_, err = to.Exec(ctx, `select pg_promote()`)
 	return err
 }
+
+// A source that has failed over after the copy, to a standby that followed it from afar, may lack the fence: it rises again before the comparison, which finds what was written meanwhile.
+func TestTheFenceRisesAgainBeforeTheComparison(t *testing.T) {
+	t.Parallel()
+	var full atomic.Bool
+	full.Store(true)
+	f := setupFaulty(t, "unfenced", none, func(sql string) databasetest.Fault {
+		if full.Load() && strings.Contains(sql, "hash_record") {
+			return databasetest.Full
+		}
+		return databasetest.None
+	})
+	f.command("request", `{"mode":"offline"}`)
+	f.goesOn(machine.Failed)
+	require.Equal(t, machine.Verifying, f.e.Data.(*machine.Data).FailedFrom, "%v", f.e.LastError)
+	const write = `insert into public.settings values ('unfenced', 'since', 'x')`
+	require.Equal(t, pg.ReadOnly, pg.State(exec(t, f.source, write)))
+	databasetest.Exec(t, f.source, `do $$ declare f regprocedure; begin
+		for f in select p.oid from pg_proc p where proname like 'fence\_%' and pronamespace = 'instar'::regnamespace loop execute format('drop function %s cascade', f); end loop; end $$`)
+	databasetest.Exec(t, f.source, write)
+	shared := f.rows("")
+	full.Store(false)
+	f.command("retry", ``)
+	f.goesOn(machine.Ready, machine.Failed)
+	f.moved("unfenced", "tenant_unfenced", shared)
+	require.Equal(t, pg.ReadOnly, pg.State(exec(t, f.source, `update public.settings set value = 'y' where enterprise_id = 'unfenced'`)))
+}

@@ -202,3 +202,40 @@ func (s *session) rollback(body string) {
 		s.step(machines.Input{Command: machines.CommandElapsed, Body: elapsed})
 	}
 }
+
+// Applications are not told of a database that they would have no credentials for.
+func TestNobodyIsLetInWithoutCredentials(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "keyless")
+	var told []string
+	s.p.Told = func(_ context.Context, r database.Route) error {
+		told = append(told, r.Credentials)
+		return nil
+	}
+	databasetest.Exec(t, s.p.Source, `alter table public.settings add column extra text`)
+	s.command("request", `{}`)
+	d := s.e.Data.(*machine.Data)
+	require.Equal(t, machine.Copying, d.FailedFrom, "%v", s.e.LastError)
+	server := pg.Address{DSN: s.p.Server.DSN}
+	route := func(id string) {
+		databasetest.Exec(t, s.p.Source, `insert into public.tenant_runtime (enterprise_id, isolation_mode, database_id, database_host, database_name) values ('keyless', 'dedicated_db', $1, $2, $3)
+			on conflict (enterprise_id) do update set database_id = excluded.database_id`, id, d.Database.Host, d.Database.Name)
+	}
+	refused := func(why string) {
+		t.Helper()
+		s.command("resolve", `{"outcome":"ready"}`)
+		require.Equal(t, machine.Failed, s.e.State)
+		d := s.e.Data.(*machine.Data)
+		require.Contains(t, d.Undone[0].Error, why)
+		require.Empty(t, told)
+	}
+	route("t2/" + d.Database.Name)
+	refused("(t2/tenant_keyless), and server t1 has no credentials for that")
+	route(d.Database.DatabaseID)
+	databasetest.Exec(t, server, `update instar.tenant_database set sealed = null where name = 'tenant_keyless'`)
+	refused("(t1/tenant_keyless), and server t1 has no credentials for that")
+	databasetest.Exec(t, server, `update instar.tenant_database set sealed = $1 where name = 'tenant_keyless'`, d.Database.Credentials)
+	s.command("resolve", `{"outcome":"ready"}`)
+	require.Equal(t, machine.Ready, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
+	require.Equal(t, []string{d.Database.Credentials}, told)
+}

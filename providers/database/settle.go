@@ -125,6 +125,9 @@ func (j *job) letIn(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := j.enterable(ctx, now); err != nil {
+		return err
+	}
 	if there && now.Epoch == 0 { // it was written by hand, and nobody would follow it
 		if err := j.source.Setup(ctx); err != nil {
 			return err
@@ -140,6 +143,19 @@ func (j *job) letIn(ctx context.Context) error {
 	}
 	if there {
 		j.entered = now.Epoch
+	}
+	return err
+}
+
+// enterable refuses to tell applications of a database that they would have no credentials for: those that they have they would lose.
+func (j *job) enterable(ctx context.Context, now cutover.Runtime) error {
+	if j.Told == nil || now.DatabaseName == "" {
+		return nil
+	}
+	sealed, err := j.sealed(ctx, now)
+	if err == nil && sealed == "" {
+		err = pg.Refuse("the routing in the source leads the tenant %s to %s (%s), and server %s has no credentials for that: correct its row in tenant_runtime, or resolve when the server answers, or resolve as rolled_back",
+			j.body.Request.EnterpriseID, now.DatabaseName, now.DatabaseID, j.Server.Name)
 	}
 	return err
 }

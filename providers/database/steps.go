@@ -186,10 +186,8 @@ func (j *job) copy(ctx context.Context) (_ any, err error) {
 	if err := j.elsewhere(ctx); err != nil {
 		return nil, err
 	}
-	if j.body.Request.Mode != machine.ModeSnapshot && !j.online() {
-		if err := j.source.Fence(ctx, j.report.Tables); err != nil {
-			return nil, err
-		}
+	if err := j.fence(ctx); err != nil {
+		return nil, err
 	}
 	if err := j.mover.Prepare(ctx); err != nil {
 		return nil, err
@@ -208,6 +206,14 @@ func (j *job) copy(ctx context.Context) (_ any, err error) {
 	}
 	p, err := j.mover.Copy(ctx)
 	return machine.Progress{Table: p.Table, Rows: p.Rows, Total: p.Total, Bytes: p.Bytes, Rate: p.Rate}, err
+}
+
+// fence stops the tenant's writers in mode offline: before the copy, and again before the comparison, as a source that has failed over since may lack the fence.
+func (j *job) fence(ctx context.Context) error {
+	if j.body.Request.Mode == machine.ModeSnapshot || j.online() {
+		return nil
+	}
+	return j.source.Fence(ctx, j.report.Tables)
 }
 
 // replicate returns when the initial copies are done and the target has caught up.
@@ -229,6 +235,9 @@ func (j *job) verify(ctx context.Context) (_ any, err error) {
 		return nil, err
 	}
 	if err := j.elsewhere(ctx); err != nil {
+		return nil, err
+	}
+	if err := j.fence(ctx); err != nil {
 		return nil, err
 	}
 	j.mover.Fenced = j.body.Request.Mode != machine.ModeSnapshot // mode online reads this way what is shared with others
@@ -317,14 +326,23 @@ func (j *job) announce(ctx context.Context) (cutover.Runtime, error) {
 	if err != nil {
 		return now, err
 	}
-	sealed := ""
-	if now.DatabaseName != "" && j.unreached == nil { // somebody may have rotated them since this session knew them
-		list, err := j.Server.Sealed(ctx)
-		if err != nil && !pg.NotSetUp(err) {
-			return now, err
-		}
-		sealed = list[now.DatabaseName]
+	sealed, err := j.sealed(ctx, now)
+	if err != nil {
+		return now, err
 	}
 	now.Epoch, err = j.tell(ctx, now, sealed)
 	return now, err
+}
+
+// sealed are the credentials for the database that the shared one names, or "" where the session's server has none, or does not answer. Somebody may have rotated them since this session knew them.
+func (j *job) sealed(ctx context.Context, now cutover.Runtime) (string, error) {
+	server, _, named := strings.Cut(now.DatabaseID, "/")
+	if now.DatabaseName == "" || j.unreached != nil || named && server != j.Server.Name {
+		return "", nil
+	}
+	list, err := j.Server.Sealed(ctx)
+	if pg.NotSetUp(err) {
+		err = nil
+	}
+	return list[now.DatabaseName], err
 }
