@@ -1,6 +1,7 @@
 package tenants
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,10 +35,11 @@ type mirror struct {
 	patience time.Duration              // with a resolver that lives and does not acknowledge
 	grace    time.Duration              // after a silence of all servers, until those who live have been heard
 
-	mu    sync.Mutex
-	heard time.Time // when acknowledgements could be heard last
-	whole time.Time // when all who live have been heard since a silence
-	known resolvers
+	mu       sync.Mutex
+	heard    time.Time // when acknowledgements could be heard and stored last
+	unstored time.Time // when one could not be stored last
+	whole    time.Time // when all who live have been heard since a silence
+	known    resolvers
 }
 
 func newMirror(ctx context.Context, h *server.Host) (*mirror, error) {
@@ -97,23 +99,28 @@ func (m *mirror) tell(ctx context.Context, r database.Route) error {
 	return m.await(ctx, r.Enterprise, r.Epoch)
 }
 
+// put stores a route. Credentials that were told with it stay where there are none now: whoever tells it again could not read them.
 func (m *mirror) put(ctx context.Context, r database.Route) error {
-	value, err := json.Marshal(tenantdb.Route{
+	next := tenantdb.Route{
 		IsolationMode: r.IsolationMode, DatabaseID: r.DatabaseID, DatabaseHost: r.DatabaseHost, DatabaseName: r.DatabaseName, Status: r.Status, Epoch: r.Epoch, Credentials: r.Credentials,
-	})
-	if err != nil {
-		return err
 	}
 	for {
 		have, err := m.routes.Get(ctx, r.Enterprise)
 		switch {
 		case errors.Is(err, jetstream.ErrKeyNotFound):
+			value, _ := json.Marshal(next) // it always marshals
 			_, err = m.routes.Create(ctx, r.Enterprise, value)
 		case err == nil:
 			var old tenantdb.Route
-			if json.Unmarshal(have.Value(), &old) == nil && (old.Epoch > r.Epoch || old.Epoch == r.Epoch && old.DatabaseName != r.DatabaseName) {
-				return &database.BehindError{Epoch: old.Epoch}
+			if json.Unmarshal(have.Value(), &old) == nil {
+				if old.Epoch > r.Epoch || old.Epoch == r.Epoch && old.DatabaseName != r.DatabaseName {
+					return &database.BehindError{Epoch: old.Epoch}
+				}
+				if old.Epoch == r.Epoch {
+					next.Credentials = cmp.Or(r.Credentials, old.Credentials)
+				}
 			}
+			value, _ := json.Marshal(next)
 			if string(have.Value()) == string(value) {
 				return nil
 			}

@@ -2,6 +2,7 @@ package tenants
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/providers/database"
 	"github.com/bcc94042/instar/providers/database/cutover"
+	"github.com/bcc94042/instar/providers/database/pg"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/streamstest"
@@ -45,15 +47,41 @@ func TestAnEpochLeadsToOneDatabase(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, last)
 	require.NoError(t, m.put(t.Context(), route(6, "shared", "active")))
+
+	sealed, unknown := route(7, "tenant_acme", "active"), route(7, "tenant_acme", "active")
+	credentials := func() string {
+		told, err := routes.Get(t.Context(), "acme")
+		require.NoError(t, err)
+		var r tenantdb.Route
+		require.NoError(t, json.Unmarshal(told.Value(), &r))
+		return r.Credentials
+	}
+	sealed.Credentials = "sealed"
+	for _, r := range []database.Route{sealed, unknown} {
+		require.NoError(t, m.put(t.Context(), r))
+		require.Equal(t, "sealed", credentials(), "who does not know them takes them from nobody")
+	}
+	sealed.Credentials = "anew"
+	require.NoError(t, m.put(t.Context(), sealed))
+	require.Equal(t, "anew", credentials())
+	require.NoError(t, m.put(t.Context(), route(8, "tenant_acme", "active")))
+	require.Empty(t, credentials(), "under another epoch they may be others")
+}
+
+// seenOf makes the bucket of acknowledgements.
+func seenOf(t *testing.T, e *streamstest.Env) *kv.Bucket[int64] {
+	t.Helper()
+	require.NoError(t, streams.EnsureBucket(t.Context(), e.JS, tenantdb.SeenBucket, "", tenantdb.SeenLife, 1))
+	seen, err := kv.Open(t.Context(), e.JS, tenantdb.SeenBucket, kv.JSON[int64]())
+	require.NoError(t, err)
+	return seen
 }
 
 func TestARouteIsToldWhenItsResolversHaveSeenIt(t *testing.T) {
 	t.Parallel()
 	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
-	require.NoError(t, streams.EnsureBucket(t.Context(), e.JS, "seen", "", tenantdb.SeenLife, 1))
-	seen, err := kv.Open(t.Context(), e.JS, "seen", kv.JSON[int64]())
-	require.NoError(t, err)
-	m := &mirror{seen: seen, patience: time.Minute}
+	seen := seenOf(t, e)
+	m := &mirror{nc: e.NC, names: e.Names, seen: seen, patience: time.Minute}
 	require.NoError(t, m.await(t.Context(), "acme", 2), "nobody resolves it")
 	at, err := seen.Put(t.Context(), "acme.one", 1, 0)
 	require.NoError(t, err)
@@ -61,7 +89,7 @@ func TestARouteIsToldWhenItsResolversHaveSeenIt(t *testing.T) {
 	require.NoError(t, err)
 	_, err = seen.Put(t.Context(), "other.one", 1, 0)
 	require.NoError(t, err)
-	require.ErrorContains(t, (&mirror{seen: seen, patience: 100 * time.Millisecond}).await(t.Context(), "acme", 2), "1 resolvers of tenant acme have not acknowledged epoch 2")
+	require.ErrorContains(t, (&mirror{nc: e.NC, names: e.Names, seen: seen, patience: 3 * time.Second}).await(t.Context(), "acme", 2), "1 resolvers of tenant acme have not acknowledged epoch 2")
 	told := make(chan error, 1)
 	go func() { told <- m.await(t.Context(), "acme", 2) }()
 	_, err = seen.Put(t.Context(), "acme.one", 2, at)
@@ -76,16 +104,48 @@ func TestARouteIsToldWhenItsResolversHaveSeenIt(t *testing.T) {
 func TestASwitchWaitsUntilThoseWhoLiveAreKnown(t *testing.T) {
 	t.Parallel()
 	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
-	require.NoError(t, streams.EnsureBucket(t.Context(), e.JS, "seen", "", tenantdb.SeenLife, 1))
-	seen, err := kv.Open(t.Context(), e.JS, "seen", kv.JSON[int64]())
-	require.NoError(t, err)
-	silent := &mirror{nc: e.NC, seen: seen, patience: 100 * time.Millisecond, grace: time.Hour, heard: time.Now().Add(-time.Minute)}
+	seen := seenOf(t, e)
+	of := func(grace time.Duration, heard time.Time) *mirror {
+		return &mirror{nc: e.NC, names: e.Names, seen: seen, patience: time.Minute, grace: grace, heard: heard}
+	}
+	silent := of(time.Hour, time.Now().Add(-time.Minute))
+	silent.patience = 3 * time.Second
 	require.ErrorContains(t, silent.await(t.Context(), "acme", 2), "no server has heard")
 	require.ErrorContains(t, silent.await(t.Context(), "acme", 2), "no server has heard", "that it hears now tells nothing of before")
 	silent.patience, silent.grace, silent.heard = time.Minute, time.Millisecond, time.Now().Add(-time.Minute)
 	require.NoError(t, silent.await(t.Context(), "acme", 2))
-	require.NoError(t, (&mirror{nc: e.NC, seen: seen, patience: time.Minute, grace: time.Hour, heard: time.Now()}).await(t.Context(), "acme", 2))
-	require.NoError(t, (&mirror{nc: e.NC, seen: seen, patience: time.Minute, grace: time.Hour}).await(t.Context(), "acme", 2), "nobody has ever said anything")
+	require.NoError(t, of(time.Hour, time.Now()).await(t.Context(), "acme", 2))
+	require.NoError(t, of(time.Hour, time.Time{}).await(t.Context(), "acme", 2), "nobody has ever said anything")
+}
+
+// Where it cannot be heard and stored who knows where a tenant is, the switch waits for that, and nobody is taken for heard.
+func TestASwitchWaitsWhereAcknowledgementsAreNotStored(t *testing.T) {
+	t.Parallel()
+	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	began := time.Now()
+	m := &mirror{nc: e.NC, names: e.Names, seen: seenOf(t, e), patience: time.Minute, heard: began}
+	refuses := func(why string) {
+		t.Helper()
+		err := m.await(t.Context(), "acme", 2)
+		require.ErrorContains(t, err, why)
+		var unheard *database.UnheardError
+		require.NotErrorAs(t, err, &unheard, "resolve would go on")
+		var later *pg.LaterError
+		require.ErrorAs(t, err, &later)
+		require.Equal(t, began, m.heard)
+	}
+	require.NoError(t, e.JS.DeleteStream(t.Context(), streams.BucketStream(tenantdb.SeenBucket)))
+	refuses("it cannot be heard who knows where tenants are")
+	msg := nats.NewMsg(e.Names.Seen("acme", "one"))
+	msg.Data = []byte("1")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // where nobody stores it, there may be no answer
+	defer cancel()
+	require.Contains(t, string(m.acknowledged(ctx, msg)), `"code":503`)
+	m.seen = seenOf(t, e)
+	refuses("an acknowledgement was not stored")
+	m.unstored = time.Now().Add(-tenantdb.SeenLife)
+	require.NoError(t, m.await(t.Context(), "acme", 2))
+	require.True(t, m.heard.After(began))
 }
 
 // What a resolver says is stored as a number under its own key, without its headers, and answered when it is stored. What is no such thing is not stored, and answered with an error.
@@ -152,7 +212,7 @@ func TestAcknowledgementsAreStoredByTheServer(t *testing.T) {
 	require.Equal(t, map[string]int64{"ACME.one": 7, "ACME.app=one": 6, "other.two": 1, "acme.before": 5}, got)
 }
 
-// One who may acknowledge cannot fill the bucket: a tenant has so many resolvers, and one that has died makes room.
+// One who may acknowledge cannot fill the bucket, nor take the place of another one: a user has so many resolvers of a tenant, and of all, and one that has died makes room.
 func TestATenantHasSoManyResolvers(t *testing.T) {
 	t.Parallel()
 	known, now := resolvers{}, time.Now()
@@ -162,10 +222,23 @@ func TestATenantHasSoManyResolvers(t *testing.T) {
 	require.ErrorContains(t, known.note("acme", "new", sight{1, now}), "256 resolvers already")
 	require.NoError(t, known.note("acme", "r0", sight{2, now}))
 	require.NoError(t, known.note("other", "new", sight{1, now}))
+	require.NoError(t, known.note("acme", "app=r0", sight{1, now}), "which is another user")
 	later := now.Add(tenantdb.SeenLife + 1)
 	require.NoError(t, known.note("acme", "new", sight{1, later}))
-	require.Len(t, known["acme"], maxResolvers-1, "r0 and r1 have died")
+	require.Len(t, known.of[group{"acme", ""}], maxResolvers-1, "r0 and r1 have died")
+	require.Len(t, known.of[group{"acme", "app"}], 1, "nobody has looked there")
 	require.NoError(t, known.note("acme", "r5", sight{0, later.Add(time.Hour)}), "one that was not heard of begins anew")
+	require.Equal(t, map[string]int{"": maxResolvers, "app": 1}, known.by)
 	known.forget(later.Add(2 * time.Hour))
-	require.Empty(t, known)
+	require.Empty(t, known.of)
+	require.Empty(t, known.by)
+
+	for i := range maxOfUser {
+		require.NoError(t, known.note(fmt.Sprint("t", i), "app=one", sight{1, now}))
+	}
+	require.ErrorContains(t, known.note("acme", "app=one", sight{1, now}), "65536 resolvers already")
+	require.NoError(t, known.note("t0", "app=one", sight{2, now}), "one that there is")
+	require.NoError(t, known.note("acme", "another=one", sight{1, now}))
+	known.forget(later)
+	require.NoError(t, known.note("acme", "app=one", sight{1, later}))
 }

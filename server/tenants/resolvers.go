@@ -22,14 +22,32 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// maxResolvers is how many resolvers of a tenant may live: each is an entry of a bucket, and whoever may acknowledge may choose names.
-const maxResolvers = 256
+// How many resolvers of a user of NATS may live, of one tenant and of all: each is an entry of a bucket, and whoever may acknowledge may choose names, also those of tenants. One user takes no place from another one.
+const (
+	maxResolvers = 256
+	maxOfUser    = 65536
+)
 
 // atOnce is how many acknowledgements a node stores at once.
 const atOnce = 16
 
-// resolvers are those that live, by tenant and name, as far as this node knows.
-type resolvers map[string]map[string]sight
+// resolvers are those that live, as far as this node knows.
+type resolvers struct {
+	of map[group]map[string]sight // by name
+	by map[string]int             // how many there are in all groups of a user
+}
+
+// group are the resolvers of a tenant that are of one user of NATS, which is "" where that is not known.
+type group struct{ tenant, user string }
+
+// groupOf is the group of a resolver: its name begins with the user.
+func groupOf(tenant, name string) group {
+	user, _, known := strings.Cut(name, "=")
+	if !known {
+		user = ""
+	}
+	return group{tenant, user}
+}
 
 // sight is what a resolver has acknowledged last.
 type sight struct {
@@ -38,32 +56,55 @@ type sight struct {
 }
 
 // note takes an acknowledgement, or says why it is none.
-func (r resolvers) note(tenant, name string, s sight) error {
-	of := r[tenant]
-	have, known := of[name]
-	alive := known && s.at.Sub(have.at) < tenantdb.SeenLife
-	switch {
-	case alive && s.epoch < have.epoch:
+func (r *resolvers) note(tenant, name string, s sight) error {
+	g := groupOf(tenant, name)
+	have, known := r.of[g][name]
+	if known && s.at.Sub(have.at) < tenantdb.SeenLife && s.epoch < have.epoch {
 		return fmt.Errorf("epoch %d is older than %d, which this resolver has acknowledged", s.epoch, have.epoch)
-	case !known && len(of) >= maxResolvers:
-		if r.forget(s.at); len(r[tenant]) >= maxResolvers {
-			return fmt.Errorf("the tenant has %d resolvers already", maxResolvers)
+	}
+	if !known {
+		if len(r.of[g]) >= maxResolvers {
+			r.drop(g, s.at)
 		}
+		switch {
+		case len(r.of[g]) >= maxResolvers:
+			return fmt.Errorf("the tenant has %d resolvers already", maxResolvers)
+		case r.by[g.user] >= maxOfUser: // those that have died are forgotten in time
+			return fmt.Errorf("there are %d resolvers already", maxOfUser)
+		}
+		r.add(g)
 	}
-	if r[tenant] == nil {
-		r[tenant] = map[string]sight{}
-	}
-	r[tenant][name] = s
+	r.of[g][name] = s
 	return nil
 }
 
+// add makes room for one more.
+func (r *resolvers) add(g group) {
+	if r.of == nil {
+		r.of, r.by = map[group]map[string]sight{}, map[string]int{}
+	}
+	if r.of[g] == nil {
+		r.of[g] = map[string]sight{}
+	}
+	r.by[g.user]++
+}
+
 // forget drops those that have died.
-func (r resolvers) forget(now time.Time) {
-	for tenant, of := range r {
-		maps.DeleteFunc(of, func(_ string, s sight) bool { return now.Sub(s.at) >= tenantdb.SeenLife })
-		if len(of) == 0 {
-			delete(r, tenant)
-		}
+func (r *resolvers) forget(now time.Time) {
+	for g := range r.of {
+		r.drop(g, now)
+	}
+}
+
+// drop drops those of a group that have died.
+func (r *resolvers) drop(g group, now time.Time) {
+	before := len(r.of[g])
+	maps.DeleteFunc(r.of[g], func(_ string, s sight) bool { return now.Sub(s.at) >= tenantdb.SeenLife })
+	if r.by[g.user] -= before - len(r.of[g]); r.by[g.user] == 0 {
+		delete(r.by, g.user)
+	}
+	if len(r.of[g]) == 0 {
+		delete(r.of, g)
 	}
 }
 
@@ -125,26 +166,30 @@ func (m *mirror) hear(ctx context.Context) error {
 // attend notes that acknowledgements can be heard, for as long as they can.
 func (m *mirror) attend(ctx context.Context) {
 	for ok := true; ok; ok = wait.For(ctx, tenantdb.SeenLife/3) {
-		m.listening(ctx)
+		_ = m.listening(ctx) // a switch sees it, and waits
 	}
 }
 
-// listening notes whether acknowledgements can be heard now. Where they could not for almost as long as they live, those that there were may have gone: until those who live have repeated theirs, it
-// is not known who that is.
-func (m *mirror) listening(ctx context.Context) {
+// listening notes that acknowledgements can be heard and stored now, or says why they cannot: the connection may have ended, or the bucket be without a leader, or with one that stores nothing. Where they could not for almost
+// as long as they live, those that there were may have gone: until those who live have repeated theirs, it is not known who that is.
+func (m *mirror) listening(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tenantdb.SeenLife/3)
 	defer cancel()
-	if m.nc.FlushWithContext(ctx) != nil {
-		return
+	if _, err := streams.Info(ctx, m.nc, streams.BucketStream(m.names.Bucket(tenantdb.SeenBucket))); err != nil {
+		return err
 	}
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if since := now.Sub(m.unstored); since < tenantdb.SeenLife/3 { // who said it says it again within that
+		return fmt.Errorf("an acknowledgement was not stored %s ago", since.Round(time.Millisecond))
+	}
 	if !m.heard.IsZero() && now.Sub(m.heard) > tenantdb.SeenLife*2/3 {
 		m.whole = now.Add(m.grace)
 	}
 	m.heard = now
 	m.known.forget(now)
+	return nil
 }
 
 // store stores what resolvers say, one after the other, until ctx ends.
@@ -172,7 +217,14 @@ func (m *mirror) acknowledged(ctx context.Context, msg *nats.Msg) []byte {
 	ctx, cancel := context.WithTimeout(ctx, tenantdb.SeenLife/3)
 	defer cancel()
 	stored, err := m.nc.RequestWithContext(ctx, streams.BucketSubject(m.names.Bucket(tenantdb.SeenBucket), key), strconv.AppendInt(nil, epoch, 10))
+	var answer struct{ Error json.RawMessage }
+	if err == nil && (json.Unmarshal(stored.Data, &answer) != nil || answer.Error != nil) {
+		err = errors.New(string(stored.Data))
+	}
 	if err != nil {
+		m.mu.Lock()
+		m.unstored = time.Now()
+		m.mu.Unlock()
 		return refused(503, "it was not stored: "+err.Error())
 	}
 	return stored.Data
@@ -235,6 +287,8 @@ func (m *mirror) await(outer context.Context, enterprise string, epoch int64) er
 		switch {
 		case outer.Err() != nil:
 			return outer.Err()
+		case ctx.Err() != nil && len(behind) == 0: // which is not to say that there is nobody
+			return pg.Later(0, "cannot see who knows where tenant %s is within %s", enterprise, m.patience)
 		case ctx.Err() != nil:
 			return &database.UnheardError{Enterprise: enterprise, Epoch: epoch, Resolvers: slices.Sorted(maps.Keys(behind))}
 		case failed != nil && !over:
@@ -247,7 +301,9 @@ func (m *mirror) await(outer context.Context, enterprise string, epoch int64) er
 
 // silence waits until all who live have been heard since the last silence.
 func (m *mirror) silence(ctx context.Context) error {
-	m.listening(ctx)
+	if err := m.listening(ctx); err != nil {
+		return pg.Later(0, "it cannot be heard who knows where tenants are: %v", err)
+	}
 	m.mu.Lock()
 	left := time.Until(m.whole)
 	m.mu.Unlock()
