@@ -42,7 +42,7 @@ func (w *world) changes(tenant, id string, above float64) (state string, version
 // The server is killed as soon as each version of the session is seen, so at every boundary of steps.
 func TestAKillAfterEachStepLosesNothing(t *testing.T) {
 	t.Parallel()
-	w := setup(t, 30, "killed", "other")
+	w := setup(t, 30, "killed")
 	before := databasetest.Everything(t, w.source)
 	w.Start()
 	w.OK("POST", path("killed", "move")+"/request", `{"enterpriseId":"killed"}`)
@@ -65,7 +65,7 @@ func TestAKillAfterEachStepLosesNothing(t *testing.T) {
 func TestAKilledDatabaseIsTriedAgain(t *testing.T) {
 	for tenant, of := range map[string]*postgres.Suite{"broken": &own, "orphan": &shared} {
 		t.Run(tenant, func(t *testing.T) {
-			w := setup(t, 400, tenant, "other")
+			w := setup(t, 400, tenant)
 			before := databasetest.Everything(t, w.source)
 			w.Config.Tenants.Rate = "40KiB"
 			w.Start()

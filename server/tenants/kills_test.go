@@ -105,7 +105,7 @@ type mortal struct {
 // setupMortal starts the server, which has a tenant that can be moved in any mode.
 func setupMortal(t *testing.T, tenant string, kills int) *mortal {
 	t.Helper()
-	w := setup(t, 30, tenant, "other")
+	w := setup(t, 30, tenant)
 	databasetest.Exec(t, w.source, `drop table public.events; alter table public.orders replica identity using index orders_tenant;
 		create unique index names_tenant on public.names (enterprise_id, name); alter table public.names replica identity using index names_tenant`)
 	dir := t.TempDir()

@@ -124,7 +124,7 @@ func (w *writer) written() int {
 // A tenant is moved online while it and others write; nothing that was acknowledged is lost, and it waits for the switch alone.
 func TestATenantIsMovedWhileItWrites(t *testing.T) {
 	t.Parallel()
-	w := setup(t, 300, "busy", "other")
+	w := setup(t, 300, "busy")
 	databasetest.Exec(t, w.source, `drop table public.events; alter table public.orders replica identity using index orders_tenant;
 		create unique index names_tenant on public.names (enterprise_id, name); alter table public.names replica identity using index names_tenant`)
 	dir := t.TempDir()

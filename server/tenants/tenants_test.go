@@ -23,7 +23,7 @@ import (
 
 func TestATenantIsMovedOverHTTP(t *testing.T) {
 	t.Parallel()
-	w := setup(t, 30, "acme", "other")
+	w := setup(t, 30, "acme", "second")
 	before := databasetest.Everything(t, w.source)
 	w.Start()
 	js, err := jetstream.New(w.connect())
@@ -38,9 +38,9 @@ func TestATenantIsMovedOverHTTP(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, status, "%v", v)
 	require.Contains(t, v["detail"], "takes the region mars")
 
-	status, v = w.Do("POST", path("acme", "move")+"/request", `{"enterpriseId":"other"}`)
+	status, v = w.Do("POST", path("acme", "move")+"/request", `{"enterpriseId":"second"}`)
 	require.Equal(t, http.StatusUnprocessableEntity, status, "another tenant than that of the path: %v", v)
-	require.Contains(t, v["detail"], "body.enterpriseId: is other, and the path names the tenant acme")
+	require.Contains(t, v["detail"], "body.enterpriseId: is second, and the path names the tenant acme")
 	status, _ = w.Do("GET", path("acme", "move"), "")
 	require.Equal(t, http.StatusNotFound, status, "nothing was stored")
 
@@ -59,42 +59,42 @@ func TestATenantIsMovedOverHTTP(t *testing.T) {
 	// A standby that became the source lacks epochs that were told: what it says next is told above them.
 	kv, err := js.KeyValue(t.Context(), tenantdb.RoutesBucket)
 	require.NoError(t, err)
-	_, err = kv.Put(t.Context(), "other", []byte(`{"isolationMode":"shared","status":"active","epoch":41}`))
+	_, err = kv.Put(t.Context(), "second", []byte(`{"isolationMode":"shared","status":"active","epoch":41}`))
 	require.NoError(t, err)
-	w.OK("POST", path("other", "move")+"/request", `{"enterpriseId":"other"}`)
-	w.ends("other", "move", "ready")
-	databasetest.Same(t, w.source, w.target("other"), "other")
-	told, err := kv.Get(t.Context(), "other")
+	w.OK("POST", path("second", "move")+"/request", `{"enterpriseId":"second"}`)
+	w.ends("second", "move", "ready")
+	databasetest.Same(t, w.source, w.target("second"), "second")
+	told, err := kv.Get(t.Context(), "second")
 	require.NoError(t, err)
 	var route tenantdb.Route
 	require.NoError(t, json.Unmarshal(told.Value(), &route))
-	require.Equal(t, "tenant_other", route.DatabaseName)
+	require.Equal(t, "tenant_second", route.DatabaseName)
 	require.Greater(t, route.Epoch, int64(41))
-	require.Equal(t, fmt.Sprint(route.Epoch), databasetest.Ask(t, w.source, `select epoch::text from public.tenant_runtime where enterprise_id = 'other'`))
+	require.Equal(t, fmt.Sprint(route.Epoch), databasetest.Ask(t, w.source, `select epoch::text from public.tenant_runtime where enterprise_id = 'second'`))
 
 	conn := databasetest.Open(t, w.source)
 	write := func() error {
-		_, err := conn.Exec(t.Context(), `update public.settings set value = value where enterprise_id = 'other'`)
+		_, err := conn.Exec(t.Context(), `update public.settings set value = value where enterprise_id = 'second'`)
 		return err
 	}
 	require.Equal(t, "25006", pg.State(write()), "its rows in the shared database are closed")
-	databasetest.Exec(t, w.target("other"), `insert into public.settings values ('other', 'since', 'x')`)
-	w.OK("POST", path("other", "move")+"/revert", `{}`)
+	databasetest.Exec(t, w.target("second"), `insert into public.settings values ('second', 'since', 'x')`)
+	w.OK("POST", path("second", "move")+"/revert", `{}`)
 	var e map[string]any
 	require.Eventually(t, func() bool {
-		_, e = w.Do("GET", path("other", "move"), "")
+		_, e = w.Do("GET", path("second", "move"), "")
 		return e["state"] == "ready" && e["lastError"] != nil
 	}, waitFor, tick, "writes would be lost")
 	require.Contains(t, e["lastError"].(map[string]any)["message"], "1 rows of settings")
-	w.OK("POST", path("other", "move")+"/revert", `{"discardWrites":true}`)
-	w.ends("other", "move", "rolled_back")
+	w.OK("POST", path("second", "move")+"/revert", `{"discardWrites":true}`)
+	w.ends("second", "move", "rolled_back")
 	require.NoError(t, write())
 	require.Equal(t, before, databasetest.Everything(t, w.source))
-	require.Equal(t, "0", databasetest.Ask(t, w.source, `select count(*)::text from public.tenant_runtime where enterprise_id = 'other'`))
-	_, err = pg.Connect(t.Context(), w.target("other"))
+	require.Equal(t, "0", databasetest.Ask(t, w.source, `select count(*)::text from public.tenant_runtime where enterprise_id = 'second'`))
+	_, err = pg.Connect(t.Context(), w.target("second"))
 	require.Equal(t, pg.NoDatabase, pg.State(err))
 	databasetest.Same(t, w.source, w.target("acme"), "acme")
-	w.audited("other", "created database, created fence, created runtime, deleted database, deleted fence, deleted runtime")
+	w.audited("second", "created database, created fence, created runtime, deleted database, deleted fence, deleted runtime")
 	w.audited("acme", "created database, created fence, created runtime")
 
 	w.Kill()
@@ -142,6 +142,7 @@ func (w *world) audited(tenant, changes string) {
 func TestATenantWithoutRowsIsMovedOnRequestOnly(t *testing.T) {
 	t.Parallel()
 	w := setup(t, 1, "somebody")
+	w.forget("sombody")
 	w.Start()
 	w.OK("POST", path("sombody", "move")+"/request", `{}`)
 	v := w.until("sombody", "move", "it is failed", func(s string, _ map[string]any) bool { return s == "failed" })
@@ -169,7 +170,7 @@ func TestWithoutTenantsThereIsNoSuchMachine(t *testing.T) {
 // The target changes what it is given, so that no comparison holds: everything is taken back by itself.
 func TestAFailedVerificationIsRolledBack(t *testing.T) {
 	t.Parallel()
-	w := setup(t, 20, "crooked", "other")
+	w := setup(t, 20, "crooked")
 	before := databasetest.Everything(t, w.source)
 	dir := t.TempDir()
 	databasetest.WriteMigrations(t, dir, "00099_crooked.sql", `-- +goose Up
@@ -202,7 +203,7 @@ alter table public.settings enable always trigger bend;
 // kill -9 of the server in the middle of the copy; the next one goes on where it was.
 func TestAKilledServerGoesOn(t *testing.T) {
 	t.Parallel()
-	w := setup(t, 400, "long", "other")
+	w := setup(t, 400, "long")
 	w.Config.Tenants.Rate = "40KiB"
 	w.Start()
 	w.OK("POST", path("long", "move")+"/request", `{"enterpriseId":"long"}`)

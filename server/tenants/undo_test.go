@@ -27,7 +27,7 @@ func (w *world) clean(tenant string) {
 // Requests that come at once: one session moves the tenant, and the others are refused, at the door or by the shared database.
 func TestOneOfManySessionsHasTheTenant(t *testing.T) {
 	t.Parallel()
-	w := setup(t, 20, "wanted", "other")
+	w := setup(t, 20, "wanted")
 	w.Start()
 	var all sync.WaitGroup
 	status := make([]int, 5)
@@ -63,7 +63,7 @@ func TestOneOfManySessionsHasTheTenant(t *testing.T) {
 // Cancel comes at each version in turn; where it is too late for that, the tenant is moved. Afterwards there is nothing, or everything.
 func TestACancelAtAnyTimeLeavesNothing(t *testing.T) {
 	t.Parallel()
-	w := setup(t, 20, "undecided", "other")
+	w := setup(t, 20, "undecided")
 	before := databasetest.Everything(t, w.source)
 	w.Start()
 	version, last := 0.0, ""
