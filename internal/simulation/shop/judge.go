@@ -75,17 +75,19 @@ func (j *Judge) fate(id uuid.UUID) (Fate, bool) {
 
 // Unrest is what keeps the outbox from rest; empty for nothing. At rest, each row is in the stream, or DEAD, or behind one that is; settled, each is in the stream.
 func (j *Judge) Unrest(settled bool) string {
-	dead, waiting := map[string]bool{}, 0
+	dead, waiting, first := map[string]bool{}, 0, tables.Row{}
 	for _, r := range j.Tables.Rows() {
 		switch {
 		case r.State == outbox.StateDead && !settled:
 			dead[r.Aggregate] = true
 		case j.seen[r.ID] == 0 && !dead[r.Aggregate]:
-			waiting++
+			if waiting++; waiting == 1 {
+				first = r
+			}
 		}
 	}
 	if waiting > 0 {
-		return fmt.Sprintf("%d rows are not in the stream", waiting)
+		return fmt.Sprintf("%d rows are not in the stream, the first of them %+v", waiting, first)
 	}
 	return ""
 }
