@@ -116,7 +116,7 @@ func (p Platform) validateLimits(check func(ok bool, format string, args ...any)
 		return
 	}
 	first, last := p.UserRange()
-	check(usersForm.MatchString(p.Users) && first >= 1000 && first <= last && last < 1<<31, "users: %q is no range such as 200000-265535, of 1000 at least", p.Users)
+	check(usersForm.MatchString(p.Users) && first >= 1000 && first < last && last < 1<<31, "users: %q is no range such as 200000-265535, of two users and 1000 at least", p.Users)
 	check(p.Instances.Kind == KindProcess, "users: only the kind process gives tenants users")
 }
 

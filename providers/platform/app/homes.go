@@ -17,7 +17,7 @@ type Homes struct {
 	Dir         string // of all of them
 	First, Last int    // users that tenants get, one each; none when they are zero
 
-	// End ends everything that a user runs, before the directory of its tenant goes.
+	// End ends everything that a user runs, before the directory of its tenant goes. Other tenants do not wait for it.
 	End func(ctx context.Context, user int) error
 	mu  sync.Mutex
 }
@@ -128,19 +128,27 @@ func (h *Homes) Forget(ctx context.Context, t Tenant) error {
 	if err != nil {
 		return err
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	has, err := ownerOf(dir)
-	if err != nil || has != "" && has != t.Owner {
+	if mine, err := isOf(dir, t.Owner); err != nil || !mine {
 		return err
 	}
 	if err := h.end(ctx, dir); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if mine, err := isOf(dir, t.Owner); err != nil || !mine { // by now
 		return err
 	}
 	if err := removed(dir); err != nil {
 		return providers.Errorf(providers.Internal, "cannot remove the directory of %s: %v", t.Name, err)
 	}
 	return nil
+}
+
+// isOf reports whether a directory is an owner's, or nobody's.
+func isOf(dir, owner string) (bool, error) {
+	has, err := ownerOf(dir)
+	return err == nil && (has == "" || has == owner), err
 }
 
 // end ends what the user of a directory runs, where one is noted.

@@ -76,6 +76,10 @@ func TestTenantsHaveUsersOfTheirOwn(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("this test is not root, so it can give no users")
 	}
+	first := 0x70000000 + 4*os.Getpid() // what a tenant's user runs is ended on the whole machine, also what another run of this test does
+	if err := asUser("/bin/true", first).Run(); err != nil {
+		t.Skip("this machine has not the users: ", err)
+	}
 	dir := t.TempDir()
 	for at := dir; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
 		require.NoError(t, os.Chmod(at, 0o711))
@@ -87,7 +91,7 @@ func TestTenantsHaveUsersOfTheirOwn(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(program, raw, 0o755))
 	c := config(t, filepath.Join(dir, "apps"))
-	c.FirstUser, c.LastUser = 61001, 61003
+	c.FirstUser, c.LastUser = first, first+3
 	c.Versions["1.0"] = app.Program{Command: []string{program, "application", "1.0"}, Env: map[string]string{"GORACE": quick}}
 	a := opened(t, c)
 	other := apptest.Release(1, "1.0")
@@ -112,29 +116,36 @@ func TestTenantsHaveUsersOfTheirOwn(t *testing.T) {
 			require.Equal(t, uint64(77), has.Files)
 		}
 	}
-	require.Equal(t, []int{61001, 61002, 61001}, users)
+	require.Equal(t, []int{first, first + 1, first}, users)
 	third := app.Tenant{Namespace: "default", Name: "tenant-third", Owner: "third"}
-	gone, stays := hidden(t, 61002), hidden(t, 61001)
+	gone, stays := hidden(t, asUser("/bin/sleep", first+1, "600")), hidden(t, asUser("/bin/sleep", first, "600"))
 	require.NoError(t, a.Remove(t.Context(), other))
+	stops := hidden(t, asUser(program, first+1, "stops-all"))
 	require.NoError(t, a.Forget(t.Context(), app.Tenant{Namespace: "default", Name: other.Tenant, Owner: "another"}))
 	require.True(t, gone.runs(), "it is not that one's to end")
 	require.NoError(t, a.Forget(t.Context(), other.Of()))
 	require.False(t, gone.runs())
+	require.False(t, stops.runs(), "what stops everything that it may")
 	require.True(t, stays.runs(), "the other tenant's")
 	require.NoError(t, a.Ensure(t.Context(), third))
 	info, err := os.Stat(filepath.Join(dir, "apps", "tenants", "default.tenant-third"))
 	require.NoError(t, err)
-	require.Equal(t, uint32(61003), info.Sys().(*syscall.Stat_t).Uid, "not that of the tenant who is gone")
+	require.Equal(t, uint32(first+2), info.Sys().(*syscall.Stat_t).Uid, "not that of the tenant who is gone")
 	require.NoError(t, a.Forget(t.Context(), third))
-	require.ErrorContains(t, a.Ensure(t.Context(), third), "all users from 61001 to 61003 were given to tenants")
+	require.ErrorContains(t, a.Ensure(t.Context(), third), fmt.Sprintf("all users from %d to %d were given to tenants", first, first+2))
 }
 
-// hidden is a process of a user that nothing in its environment and no group shows to be of a release. It ends with the test.
-func hidden(t *testing.T, user int) *stray {
-	t.Helper()
-	cmd := exec.Command("/bin/sleep", "600")
+// asUser is a program of a user that nothing in its environment and no group shows to be of a release.
+func asUser(program string, user int, args ...string) *exec.Cmd {
+	cmd := exec.Command(program, args...)
 	cmd.Env, cmd.Dir = []string{}, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uint32(user), Gid: uint32(user)}}
+	return cmd
+}
+
+// hidden starts a program, which ends with the test.
+func hidden(t *testing.T, cmd *exec.Cmd) *stray {
+	t.Helper()
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it may have ended

@@ -5,6 +5,7 @@ package process_test
 import (
 	"log/slog"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,6 +24,11 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) > 2 && os.Args[1] == "application" {
 		os.Exit(apptest.Application(os.Args[2]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == "stops-all" {
+		for {
+			_ = syscall.Kill(-1, syscall.SIGSTOP) // also where there is nobody else at the moment
+		}
 	}
 	os.Exit(m.Run())
 }

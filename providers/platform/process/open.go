@@ -21,7 +21,7 @@ type Config struct {
 	Ports               process.Ports          // of the sockets; the system chooses when it is zero
 	Versions            map[string]app.Program // by lower case letters, digits, and ._- within; each has a command, which is looked up in PATH once, by Open
 	Limits              builtin.Limits         // of each process; 1024 open files when zero
-	FirstUser, LastUser int                    // that tenants get, one each, for which this server has to be root; their processes are its own user's when they are zero
+	FirstUser, LastUser int                    // that tenants get, one each but the last, under which those of the others are ended; this server has to be root. Processes are its own user's when they are zero
 	Health              string                 // path that a live release answers with a status below 400; / when empty
 	Startup             time.Duration          // until it has to answer; 60 s when 0, at most an hour
 	Hung                time.Duration          // one that has not answered for so long is ended, and started anew; Startup when 0
@@ -67,7 +67,7 @@ func Open(c Config) (*Apps, error) {
 		return nil, fmt.Errorf("cannot run applications of tenants: %w", err)
 	}
 	a := &Apps{gateway: g, config: c}
-	a.tenants = app.Homes{Dir: filepath.Join(dir, "tenants"), First: c.FirstUser, Last: c.LastUser, End: a.end}
+	a.tenants = app.Homes{Dir: filepath.Join(dir, "tenants"), First: c.FirstUser, Last: max(c.LastUser-1, 0), End: a.end}
 	return a, nil
 }
 

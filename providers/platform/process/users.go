@@ -47,8 +47,10 @@ func reachable(dir string) error {
 	return err
 }
 
-// patience is for how long what was killed is waited for.
-const patience = 10 * time.Second
+const (
+	patience = 10 * time.Second // for which what was killed is waited for
+	once     = 5 * time.Second  // that one try to kill it has, on a machine that has much to do
+)
 
 // end ends everything that a user runs, also what has left its release and has taken its mark out of its environment.
 func (a *Apps) end(ctx context.Context, user int) error {
@@ -60,16 +62,22 @@ func (a *Apps) end(ctx context.Context, user int) error {
 		}
 		self = []string{exe, "run-template"}
 	}
-	for until := time.Now().Add(patience); ; {
-		// What it says matters only where something is left: one that it kills may have killed it before.
-		said, failed := exec.CommandContext(ctx, self[0], append(self[1:len(self):len(self)], "end", strconv.Itoa(user))...).CombinedOutput() // #nosec G204 -- this program
+	if user == a.config.LastUser { // of an earlier range
+		return providers.Errorf(providers.Unavailable, "the user %d is a tenant's, and the last of the range, which is no tenant's: widen the range at its end", user)
+	}
+	command := append(self[1:len(self):len(self)], "end", strconv.Itoa(user), strconv.Itoa(a.config.LastUser))
+	for until := (time.Time{}); ; {
+		said, failed := killed(ctx, self[0], command)
+		if until.IsZero() {
+			until = time.Now().Add(patience)
+		}
 		left, err := ofUser(user)
 		switch {
 		case err != nil:
 			return providers.Errorf(providers.Internal, "cannot see what the user %d runs: %v", user, err)
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case len(left) == 0:
+		case len(left) == 0 && !cut(failed): // else nobody knows whether it came so far
 			return nil
 		case time.Now().After(until):
 			return providers.Errorf(providers.Unavailable, "the processes %v of the user %d do not end: %v %s", left, user, failed, bytes.TrimSpace(said))
@@ -80,7 +88,22 @@ func (a *Apps) end(ctx context.Context, user int) error {
 	}
 }
 
-// ofUser are the processes of a user that have not ended.
+// killed runs a command, which has a time of its own and none of this server's variables.
+func killed(ctx context.Context, name string, args []string) (said []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, once)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...) // #nosec G204 -- this program
+	cmd.Env, cmd.WaitDelay = []string{}, time.Second
+	return cmd.CombinedOutput()
+}
+
+// cut reports whether a command was ended by a signal, or had no time to begin.
+func cut(err error) bool {
+	var exit *exec.ExitError
+	return errors.As(err, &exit) && !exit.Exited() || errors.Is(err, context.DeadlineExceeded)
+}
+
+// ofUser are the processes of a user that have not ended: also one whose first thread has, and others have not.
 func ofUser(user int) (pids []string, err error) {
 	files, err := filepath.Glob("/proc/[0-9]*/status")
 	for _, name := range files {
@@ -88,17 +111,20 @@ func ofUser(user int) (pids []string, err error) {
 		if err != nil {               // it has ended
 			continue
 		}
-		var state string
+		var state, threads string
 		var users []string
 		for line := range strings.Lines(string(raw)) {
 			switch key, value, _ := strings.Cut(line, ":"); key {
 			case "State":
 				state = strings.TrimSpace(value)
+			case "Threads":
+				threads = strings.TrimSpace(value)
 			case "Uid":
 				users = strings.Fields(value)
 			}
 		}
-		if slices.Contains(users, strconv.Itoa(user)) && !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X") {
+		ended := strings.HasPrefix(state, "X") || strings.HasPrefix(state, "Z") && threads == "1"
+		if slices.Contains(users, strconv.Itoa(user)) && !ended {
 			pids = append(pids, filepath.Base(filepath.Dir(name)))
 		}
 	}

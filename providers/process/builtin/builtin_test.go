@@ -17,7 +17,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == asEnder {
+		waitAsEnder(os.Args[2:])
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func env(values map[string]string) func(string) string {
 	return func(name string) string { return values[name] }
@@ -305,6 +311,9 @@ func TestMainKnowsItsPrograms(t *testing.T) {
 	require.Equal(t, 2, run(nil, &out))
 	require.Equal(t, 2, run([]string{"sh"}, &out))
 	require.Equal(t, 1, run([]string{"exec"}, &out))
+	for _, users := range [][]string{{"end"}, {"end", "70000"}, {"end", "70000", "0"}, {"end", "0", "70000"}, {"end", "70000", "70000"}} {
+		require.Equal(t, 1, run(users, &out))
+	}
 	require.Equal(t, 1, run([]string{"exec", "/no/such/program"}, &out))
 	require.Contains(t, out.String(), "there are hello, static")
 	require.Contains(t, out.String(), "cannot run /no/such/program")

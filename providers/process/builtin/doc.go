@@ -5,7 +5,7 @@
 //   - static serves a directory.
 //   - forward passes connections on to programs that know nothing of passed sockets.
 //   - exec sets LISTEN_PID, which only the process itself can know, and becomes the command that follows it.
-//   - end kills everything that a user runs, whose number follows it.
+//   - end kills everything that a user runs, whose number follows it, and then that of a user that nothing runs under.
 //
 // The first three follow the protocol of shared sockets, which another program may follow, too:
 //   - LISTEN_FDS=2, LISTEN_FDNAMES=public:private: fd 3 is the public listening socket of the service, shared with the

@@ -5,17 +5,26 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"syscall"
 )
 
-// end kills everything that a user runs, as one of its processes. The kernel reaches all of them at once, so none can start another meanwhile.
+// end kills everything that a user runs. The kernel reaches all of them at once, so none can start another meanwhile. The second number is of a user that nothing
+// runs under: it keeps what is to end from stopping this process before.
 func end(args []string) error {
-	user, err := strconv.Atoi(strings.Join(args, " "))
-	if err != nil || user <= 0 {
-		return fmt.Errorf("%q is not the number of one user other than root", args)
+	var users [2]int
+	if len(args) != len(users) {
+		return fmt.Errorf("%q are not two users: whose processes are to end, and one that has none", args)
 	}
-	if err := asUser(user); err != nil {
+	for i, arg := range args {
+		var err error
+		if users[i], err = strconv.Atoi(arg); err != nil || users[i] <= 0 {
+			return fmt.Errorf("%q is not the number of a user other than root", arg)
+		}
+	}
+	if users[0] == users[1] {
+		return fmt.Errorf("the user %d cannot end its own processes: name another one that has none", users[0])
+	}
+	if err := ender(users[0], users[1]); err != nil {
 		return err
 	}
 	if err := syscall.Kill(-1, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
