@@ -74,7 +74,7 @@ func (s *S3) Ensure(ctx context.Context, want Spec) (Bucket, error) {
 	case err != nil:
 		return Bucket{}, refused(ctx, "look at", b.ID, err)
 	case has != want.Owner:
-		return Bucket{}, providers.Errorf(providers.Invalid, "the bucket %s is not of %s but of %q: remove it, or take another name", b.ID, want.Owner, has)
+		return Bucket{}, taken(b.ID, want.Owner, has)
 	}
 	return b, nil
 }
@@ -105,7 +105,7 @@ func (s *S3) take(ctx context.Context, b Bucket, owner string) (string, error) {
 		case o.Err != nil:
 			return "", refused(ctx, "look into", b.ID, o.Err)
 		case o.Key != b.Prefix+markName: // of one that was faster
-			return "nobody", nil
+			return "", nil
 		}
 	}
 	put := minio.PutObjectOptions{ContentType: "text/plain", DisableMultipart: true}
@@ -176,10 +176,19 @@ func (s *S3) Delete(ctx context.Context, name, owner string) error {
 	return s.drop(ctx, b)
 }
 
-// holds reports whether there is any object at a place, or a version of one.
+// holds reports whether there is any object at a place that has no mark, or a version of one. Versions of the mark alone are what an interrupted removal leaves, and go.
 func (s *S3) holds(ctx context.Context, b Bucket) (bool, error) {
-	for o := range s.Client.ListObjectsIter(ctx, b.Name, minio.ListObjectsOptions{Prefix: b.Prefix, Recursive: true, WithVersions: true, MaxKeys: 1}) {
-		return o.Err == nil, o.Err
+	var old []minio.ObjectInfo
+	for o := range s.Client.ListObjectsIter(ctx, b.Name, minio.ListObjectsOptions{Prefix: b.Prefix, Recursive: true, WithVersions: true, MaxKeys: 100}) {
+		if o.Err != nil || o.Key != b.Prefix+markName || o.IsLatest && !o.IsDeleteMarker { // the last is one that was just written
+			return o.Err == nil, o.Err
+		}
+		old = append(old, o)
+	}
+	for _, o := range old { // and no other: somebody may take the place meanwhile
+		if err := s.Client.RemoveObject(ctx, b.Name, o.Key, minio.RemoveObjectOptions{VersionID: o.VersionID}); err != nil {
+			return false, err
+		}
 	}
 	return false, nil
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/johannesboyne/gofakes3"
@@ -162,6 +163,47 @@ func TestABucketWithoutItsMarkIsNotSaidToBeGone(t *testing.T) {
 		_, err = in.Get(t.Context(), b, "a")
 		require.Error(t, err)
 	}
+}
+
+// A removal that was interrupted when the mark had gone, and its versions had not, goes on.
+func TestARemovalGoesOnBehindTheMark(t *testing.T) {
+	t.Parallel()
+	c := store(t)
+	require.NoError(t, c.MakeBucket(t.Context(), "shared", minio.MakeBucketOptions{}))
+	for _, shared := range []string{"", "shared"} {
+		s := &storage.S3{Client: c, Shared: shared}
+		b, err := s.Ensure(t.Context(), storage.Spec{Name: "tenant-acme", Owner: "o"})
+		require.NoError(t, err)
+		require.NoError(t, c.EnableVersioning(t.Context(), b.Name))
+		put := suite(s).Put
+		for _, text := range []string{"o", "o"} {
+			require.NoError(t, put(t.Context(), b, ".instar-owner", []byte(text)))
+		}
+		require.NoError(t, c.RemoveObject(t.Context(), b.Name, b.Prefix+".instar-owner", minio.RemoveObjectOptions{}))
+		require.NoError(t, s.Delete(t.Context(), "tenant-acme", "o"))
+		there, err := c.BucketExists(t.Context(), b.Name)
+		require.NoError(t, err)
+		require.Equal(t, shared != "", there)
+		if there {
+			for o := range c.ListObjectsIter(t.Context(), b.Name, minio.ListObjectsOptions{Prefix: b.Prefix, Recursive: true, WithVersions: true}) {
+				t.Error("it has", o.Key, o.VersionID, o.Err)
+			}
+		}
+	}
+}
+
+// What a tenant has written into its mark is told in part, behind what is to be done.
+func TestALongMarkIsToldInPart(t *testing.T) {
+	t.Parallel()
+	s := &storage.S3{Client: store(t)}
+	want := storage.Spec{Name: "tenant-acme", Owner: "o"}
+	b, err := s.Ensure(t.Context(), want)
+	require.NoError(t, err)
+	require.NoError(t, suite(s).Put(t.Context(), b, ".instar-owner", bytes.Repeat([]byte("\x1b"), 5000)))
+	mark := `. Its mark is "` + strings.Repeat(`\x1b`, 100) + `"`
+	require.EqualError(t, s.Delete(t.Context(), want.Name, want.Owner), "invalid: the bucket s3/tenant-acme is left alone, as its mark is not of o: if it is that one's, write \"o\" into the object .instar-owner again, else remove it by hand"+mark)
+	_, err = s.Ensure(t.Context(), want)
+	require.EqualError(t, err, "invalid: the bucket s3/tenant-acme is not of o: remove it, or take another name"+mark)
 }
 
 // Nothing is left of what was overwritten, or never finished.

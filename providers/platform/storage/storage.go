@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +46,20 @@ func (e *AnothersError) Unwrap() error { return e.why }
 
 // left is what Delete says of a bucket that it leaves alone. how says how the mark is set.
 func left(bucket, owner, has, how string) error {
-	return &AnothersError{providers.Errorf(providers.Invalid, "the bucket %s is left alone, as its mark is not of %s but of %s: if it is that one's, %s, else remove it by hand", bucket, owner, cmp.Or(has, "nobody"), how)}
+	return &AnothersError{providers.Errorf(providers.Invalid, "the bucket %s is left alone, as its mark is not of %s: if it is that one's, %s, else remove it by hand. %s", bucket, owner, how, seen(has))}
+}
+
+// taken is what Ensure says of a bucket with another mark than the owner's.
+func taken(bucket, owner, has string) error {
+	return providers.Errorf(providers.Invalid, "the bucket %s is not of %s: remove it, or take another name. %s", bucket, owner, seen(has))
+}
+
+// seen says what a mark has, behind everything else: a tenant may have written it, at any length.
+func seen(mark string) string {
+	if mark == "" {
+		return "It has no mark"
+	}
+	return fmt.Sprintf("Its mark is %q", mark[:min(len(mark), 100)])
 }
 
 // Provider has buckets; see the package's contract.
@@ -92,7 +104,7 @@ func (o *ObjectStores) Ensure(ctx context.Context, s Spec) (Bucket, error) {
 			_, err = o.JS.CreateObjectStore(ctx, want)
 		case err != nil:
 		case have.Metadata[ownerMark] != s.Owner:
-			return Bucket{}, providers.Errorf(providers.Invalid, "the bucket %s is not of %s but of %q: remove it, or take another name", want.Bucket, s.Owner, cmp.Or(have.Metadata[ownerMark], "nobody"))
+			return Bucket{}, taken(want.Bucket, s.Owner, have.Metadata[ownerMark])
 		case have.Metadata[quotaMark] == want.Metadata[quotaMark] && have.Replicas == want.Replicas:
 			return b, nil
 		default:
