@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,11 +17,22 @@ import (
 )
 
 // idle is an engine that has no units, and counts which were to be started.
-type idle struct{ started atomic.Int32 }
+type idle struct {
+	started atomic.Int32
+	awaited string // image that it gets for as long as it may
+}
 
-func (*idle) Kind() string                               { return "idle" }
-func (*idle) Check(app.Program) error                    { return nil }
-func (*idle) Prepare(context.Context, app.Program) error { return nil }
+func (*idle) Kind() string            { return "idle" }
+func (*idle) Check(app.Program) error { return nil }
+
+func (i *idle) Prepare(ctx context.Context, p app.Program) error {
+	if i.awaited != "" && p.Image == i.awaited {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return nil
+}
+
 func (i *idle) Start(context.Context, *hosted.Unit) error {
 	i.started.Add(1)
 	return nil
@@ -53,4 +65,42 @@ func TestNothingIsStartedWithoutItsSecrets(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, a.Close(false))
 	require.Zero(t, e.started.Load())
+}
+
+// A server that ends while it removes a release, which may have lost its secrets then, leaves nothing that the next one starts.
+func TestWhatIsBeingRemovedIsNotMadeAgain(t *testing.T) {
+	t.Parallel()
+	e := &idle{}
+	c := config(t, e)
+	a, err := hosted.Open(c)
+	require.NoError(t, err)
+	_, err = a.Deploy(t.Context(), apptest.Release(1, "1.0"))
+	require.ErrorContains(t, err, "was removed while it started")
+	require.ErrorContains(t, a.Remove(t.Context(), apptest.Release(1, "1.0")), "it is away")
+	require.NoError(t, a.Close(false))
+	before := e.started.Load()
+	a, err = hosted.Open(c)
+	require.NoError(t, err)
+	require.NoError(t, a.Close(false))
+	require.Equal(t, before, e.started.Load())
+}
+
+// After a restart of the machine, a release whose image takes long keeps no other one down.
+func TestNoReleaseWaitsForTheImageOfAnother(t *testing.T) {
+	t.Parallel()
+	e := &idle{}
+	c := config(t, e)
+	a, err := hosted.Open(c)
+	require.NoError(t, err)
+	for n, version := range []string{"1.0", "1.1"} {
+		_, err = a.Deploy(t.Context(), apptest.Release(n+1, version))
+		require.ErrorContains(t, err, "was removed while it started")
+	}
+	require.NoError(t, a.Close(false))
+	next := &idle{awaited: program("1.0").Image} // of the one that is looked at first
+	c.Engine = next
+	a, err = hosted.Open(c)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, a.Close(false)) }()
+	require.Eventually(t, func() bool { return next.started.Load() > 0 }, time.Minute, time.Millisecond)
 }

@@ -275,7 +275,11 @@ func TestTheTimeOfAReleaseBeginsWhenItsImageIsThere(t *testing.T) {
 		_, err := a.Deploy(t.Context(), apptest.Release(1, "1.0"))
 		deployed <- err
 	}()
-	<-e.pulling
+	select {
+	case <-e.pulling:
+	case err := <-deployed:
+		require.FailNow(t, "it is deployed without its image", "%v", err)
+	}
 	_, err = a.Look(t.Context(), "default", "tenant-acme-r1")
 	require.True(t, providers.IsNotFound(err), "%v", err)
 	there := time.Now()

@@ -199,7 +199,7 @@ func (a *Apps) begin(ctx context.Context, r *app.Release, want *record) (*record
 	switch {
 	case r.Fence < has.Fence:
 		return nil, providers.Older(r.Fence, has.Fence)
-	case has.Gone || has.Hash == want.Hash && !has.Failed:
+	case has.Gone || has.Hash == want.Hash && has.stays():
 	default:
 		if err := r.MayReplace(ctx); err != nil {
 			return nil, err
@@ -352,6 +352,12 @@ func (a *Apps) remove(ctx context.Context, at *record) error {
 	u := at.Unit
 	if u.Name == "" {
 		u = a.unit(at.Key)
+	}
+	if !at.Gone { // so that no server makes it again when this one ends half-way
+		at.Leaving = true
+		if err := a.write(at); err != nil {
+			a.config.Log.Warn("a release is removed, and that cannot be noted before, as on a full disk", "release", at.Key, "error", err)
+		}
 	}
 	if err := a.config.Engine.Remove(ctx, &u); err != nil {
 		return err

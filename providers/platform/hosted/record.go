@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/bcc94042/instar/internal/ownfile"
@@ -27,6 +28,7 @@ type record struct {
 	Healthy bool      `json:"healthy,omitempty"` // it was once
 	Failed  bool      `json:"failed,omitempty"`  // it has had its time
 	Problem string    `json:"problem,omitempty"`
+	Leaving bool      `json:"leaving,omitempty"` // it is being removed, and may have no secrets any more
 }
 
 const recordName = "release.json"
@@ -133,17 +135,30 @@ func (a *Apps) free(used map[int]bool) int {
 	return 0
 }
 
+// stays reports whether a release is to run.
+func (r *record) stays() bool { return !r.Gone && !r.Failed && !r.Leaving }
+
 // watch makes units again that are gone, and starts those that stand still, until ctx ends.
 func (a *Apps) watch(ctx context.Context) {
 	defer close(a.ended)
+	var reviving sync.Map // by release: what one needs may take long, and others do not wait for it
+	var work sync.WaitGroup
+	defer work.Wait()
 	for {
 		for _, r := range a.records() {
-			if r.Gone || r.Failed { // nothing of them is to run
+			if !r.stays() {
 				continue
 			}
-			if err := a.revive(ctx, r); err != nil && ctx.Err() == nil {
-				a.config.Log.Warn("it is not known whether a release runs, which is looked at again", "release", r.Key, "error", err)
+			down, err := a.down(ctx, r)
+			if err == nil && down {
+				if _, under := reviving.LoadOrStore(r.Key, true); !under {
+					work.Go(func() {
+						defer reviving.Delete(r.Key)
+						a.doubt(ctx, r, a.revive(ctx, r))
+					})
+				}
 			}
+			a.doubt(ctx, r, err)
 		}
 		if wait.Pause(ctx, 10*time.Second) != nil {
 			return
@@ -151,20 +166,24 @@ func (a *Apps) watch(ctx context.Context) {
 	}
 }
 
+// doubt tells what keeps a release from being looked after.
+func (a *Apps) doubt(ctx context.Context, r *record, err error) {
+	if err != nil && ctx.Err() == nil {
+		a.config.Log.Warn("it is not known whether a release runs, which is looked at again", "release", r.Key, "error", err)
+	}
+}
+
 // revive makes the unit of a release again that should be there, or starts it where it stands still.
 func (a *Apps) revive(ctx context.Context, r *record) error {
-	if down, err := a.down(ctx, r); err != nil || !down {
-		return err
-	}
-	a.config.Log.Info("the unit of a release is gone or stands still, and is started", "release", r.Key)
 	if err := a.config.Engine.Prepare(ctx, r.Unit.Program); err != nil { // without the lock, as it may take long
 		return err
 	}
+	a.config.Log.Info("the unit of a release is gone or stands still, and is started", "release", r.Key)
 	l := a.lock(r.Key)
 	l.Lock()
 	defer l.Unlock()
 	now, err := a.read(r.Key)
-	if err != nil || now.Gone || now.Failed {
+	if err != nil || !now.stays() {
 		return err
 	}
 	return a.start(ctx, now)
