@@ -379,3 +379,4 @@ func (n Names) Acknowledgements() string          { return n.join("ack", "*", "*
 func (n Names) StoredAll() string                 { return n.join("in", ">") }
 func (n Names) Under(kind string) string          { return n.join(kind, ">") }
 func (n Names) Provider(kind, verb string) string { return n.join("provider", kind, verb) }
+func (n Names) Worker(queue string) string        { return n.join("worker", queue) }

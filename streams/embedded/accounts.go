@@ -52,7 +52,7 @@ func accountOf(u User, n streams.Names) *account {
 		routes := streams.BucketStream(n.Bucket(streams.RoutesBucket))
 		a.send, a.hear = []string{"$JS.API.STREAM.INFO." + routes, "$JS.API.STREAM.MSG.GET." + routes, n.Seen("*", "*")}, []string{n.Moved("*")}
 	case RoleProvide:
-		a.send, a.hear, a.serve = []string{n.Under("worker")}, nil, []string{n.Provider("instance", "*")}
+		a.send, a.hear, a.serve = []string{n.Worker("provider-instance")}, nil, []string{n.Provider("instance", "*")}
 	default:
 		a.send, a.hear = u.Publish, u.Subscribe
 	}
