@@ -72,7 +72,7 @@ func New(d *rest.Server, st *entities.Store, sender *commands.Sender, o Options)
 	if err := o.Metrics.Register(build); err != nil {
 		return nil, fmt.Errorf("api: cannot register metrics: %w", err)
 	}
-	s := &Service{o: o, rest: d, store: st, sender: sender, page: promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}), workers: presence{heard: map[[2]string]Worker{}}}
+	s := &Service{o: o, rest: d, store: st, sender: sender, page: promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}), workers: presence{names: st.Names, heard: map[[2]string]Worker{}}}
 	if _, err := d.Nc.Subscribe(st.Names.Under("worker"), s.workers.hear); err != nil { // until the connection is closed, which the server does
 		return nil, fmt.Errorf("api: cannot hear workers: %w", err)
 	}

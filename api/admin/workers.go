@@ -62,17 +62,18 @@ type WorkerList struct {
 
 // presence is what was heard of workers.
 type presence struct {
+	names streams.Names
 	mu    sync.Mutex
 	heard map[[2]string]Worker // by queue and id
 }
 
-// hear takes the word of a worker.
+// hear takes the word of a worker about the queue of its subject: what a user may publish there is what it may say.
 func (p *presence) hear(m *nats.Msg) {
 	var w struct {
 		ID, Queue, Name      string
 		Concurrency, Running int
 	}
-	if len(m.Data) > 4096 || json.Unmarshal(m.Data, &w) != nil || w.Queue == "" || max(len(w.Queue), len(w.ID), len(w.Name)) > maxWorkerID {
+	if len(m.Data) > 4096 || json.Unmarshal(m.Data, &w) != nil || w.Queue == "" || m.Subject != p.names.Worker(w.Queue) || max(len(w.Queue), len(w.ID), len(w.Name)) > maxWorkerID {
 		return
 	}
 	key := [2]string{w.Queue, w.ID}

@@ -19,7 +19,7 @@ func TestWhatIsHeardOfWorkersIsBounded(t *testing.T) {
 		hear := func(id string) {
 			raw, err := json.Marshal(map[string]any{"id": id, "queue": "q", "name": "n"})
 			require.NoError(t, err)
-			p.hear(&nats.Msg{Data: raw})
+			p.hear(&nats.Msg{Subject: "instar.worker.q", Data: raw})
 		}
 		for i := range maxWorkers + 1 {
 			hear(strconv.Itoa(i))
@@ -33,4 +33,17 @@ func TestWhatIsHeardOfWorkersIsBounded(t *testing.T) {
 		hear("new")
 		require.Equal(t, 2, len(p.heard), "the one that still speaks, and the new one")
 	})
+}
+
+// Who may speak of one queue says nothing of another one.
+func TestAWorkerSpeaksOfTheQueueOfItsSubject(t *testing.T) {
+	t.Parallel()
+	p := presence{heard: map[[2]string]Worker{}}
+	for _, subject := range []string{"instar.worker.a", "instar.worker.b", "elsewhere.worker.a"} {
+		p.hear(&nats.Msg{Subject: subject, Data: []byte(`{"id":"` + subject + `","queue":"a"}`)})
+	}
+	heard := p.queues()
+	require.Len(t, heard, 1)
+	require.Len(t, heard["a"], 1)
+	require.Equal(t, "instar.worker.a", heard["a"][0].ID)
 }

@@ -301,8 +301,8 @@ func TestWorkersAreListed(t *testing.T) {
 	}
 	r.ok("POST", "/v1/queues/pool-gpu/configure", `{"limit":2}`)
 	says := map[string]string{
-		"instar.worker.x": `{"id":"1","queue":"a-provider","name":"two"}`,
-		"instar.worker.y": `{"id":"1","name":"without a queue"}`, "instar.worker.z": `{`,
+		"instar.worker.a-provider": `{"id":"1","queue":"a-provider","name":"two"}`,
+		"instar.worker.y":          `{"id":"1","name":"without a queue"}`, "instar.worker.z": `{`,
 		"instar.worker.fx-task-run=gpu": `{"id":"1","queue":"fx-task-run=gpu","name":"one","concurrency":8,"running":3}`,
 	}
 	require.Eventually(t, func() bool { // a word lives for a minute
