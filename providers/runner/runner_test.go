@@ -172,8 +172,11 @@ func TestFailures(t *testing.T) {
 	slow := job(TypeExec, "", `{"program":"wait"}`)
 	slow.Data = []byte(strings.Replace(string(slow.Data), `"timeout":60000000000`, `"timeout":100000000`, 1))
 	narrow := *r
-	narrow.Apart.Memory = 1 << 20
+	narrow.Apart.Memory, narrow.Limits.FileBytes = 1<<20, 64<<20 // what is read of the file is more than the Go runtime has mapped beforehand
+	out, err := exec.Command("/bin/sh", "-c", `cd "$0"; yes x | head -c 33554432 > big.go; git add .; git -c user.name=a -c user.email=a@example.com commit -qm two`, origin).CombinedOutput()
+	require.NoError(t, err, string(out))
 	result := narrow.Perform(t.Context(), job("lines", origin, ""))
+	require.NotNil(t, result.Failure, "an analysis that needs too much")
 	require.Equal(t, "limit-exceeded", result.Failure.Code, "an analysis that needs too much")
 	require.Equal(t, "analyze needs more than the 1 MiB of memory that it may have", result.Failure.Message)
 	for name, c := range map[string]struct {
