@@ -204,6 +204,7 @@ func TestCordonAndDrain(t *testing.T) {
 
 	one = w.start("one", calm) // an operator's wish outlives the process
 	w.Eventually("it lives", func() bool { return state(three, "one") == NodeDraining })
+	w.Eventually("it has read of itself what it is asked about", func() bool { return state(one, "one") == NodeDraining })
 	require.Zero(t, one.owns())
 	require.NoError(t, one.SetDesired(w.Ctx, "one", NodeLive))
 	w.shared(one, three)
