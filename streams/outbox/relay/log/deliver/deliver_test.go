@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"context"
 	"log/slog"
 	"strings"
 	"testing"
@@ -75,6 +76,40 @@ func TestWhatIsReadAgainLeavesRoom(t *testing.T) {
 	_, err := d.Retry(t.Context())
 	require.NoError(t, err)
 	require.NotContains(t, d.parked, sink.Aggregate{Type: "order", ID: "o-1"})
+}
+
+// A row whose time comes while it is looked what is due waits for the next look, and not for ever: nothing else may be parked that would make one.
+func TestWhatBecomesDueDuringALookIsSeenByTheNext(t *testing.T) {
+	t.Parallel()
+	d, pool := deliverer(t, 1)
+	d.Shards.Opener.Pool = pool
+	load(t, d, 0, nil)
+	other, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = other.Rollback(context.WithoutCancel(t.Context())) }() // the pool waits for it
+	d.next = time.Now()
+	require.NoError(t, d.look(t.Context())) // the connection knows the statements now
+	relaytest.Exec(t, pool, `insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, state, not_before, next_retry_at)
+		select 0, 1, gen_random_uuid(), current_date, 'order', 'o-1', 'order.paid', 'NEW', at, at from (select now() + interval '1 second' as at) as a`)
+	_, err = other.Exec(t.Context(), `lock table outbox_parked in access exclusive mode`)
+	require.NoError(t, err)
+	d.next = time.Now()
+	looked := make(chan error, 1)
+	go func() { looked <- d.look(t.Context()) }()
+	require.Eventually(t, func() bool {
+		var n int
+		require.NoError(t, other.QueryRow(t.Context(), `select count(*) from pg_locks l join pg_database d on d.oid = l.database
+			where not l.granted and l.relation = 'outbox_parked'::regclass and d.datname = current_database()`).Scan(&n))
+		return n > 0
+	}, relaytest.Within, relaytest.Every)
+	_, err = other.Exec(t.Context(), `select pg_sleep_until(next_retry_at) from outbox_parked`)
+	require.NoError(t, err)
+	require.NoError(t, other.Rollback(t.Context()))
+	require.NoError(t, <-looked)
+	require.Eventually(t, func() bool {
+		require.NoError(t, d.look(t.Context()))
+		return len(d.due) > 0
+	}, relaytest.Within, relaytest.Every, "its turn is in %s", time.Until(d.next))
 }
 
 // Rows that were published and left parked in a former shard leave those of their aggregate that are in another one, whichever of the

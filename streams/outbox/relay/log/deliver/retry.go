@@ -124,15 +124,11 @@ func (d *Deliverer) look(ctx context.Context) error {
 	if err := d.discarded(ctx, known); err != nil {
 		return err
 	}
-	due, err := selectHeads(ctx, d.Pool, sqlDue, shards, most)
+	due, next, err := selectDue(ctx, d.Pool, shards, most)
 	if err != nil {
 		return err
 	}
 	if err := d.queue(ctx, due); err != nil {
-		return err
-	}
-	next, err := nextDue(ctx, d.Pool, shards)
-	if err != nil {
 		return err
 	}
 	if len(due) >= most {

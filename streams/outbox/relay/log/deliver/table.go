@@ -138,17 +138,19 @@ func selectHeads(ctx context.Context, db database, query string, args ...any) ([
 	if err != nil {
 		return nil, fmt.Errorf("relay: cannot read outbox_parked: %w", err)
 	}
-	list, err := pgx.CollectRows(rows, func(c pgx.CollectableRow) (*parking, error) {
-		p := &parking{}
-		var left float64
-		err := c.Scan(&p.shard, &p.pos, &p.event, &p.agg.Type, &p.agg.ID, &p.attempts, &p.later, &left)
-		p.left = time.Duration(left * float64(time.Second))
-		return p, err
-	})
+	list, err := pgx.CollectRows(rows, scanHead)
 	if err != nil {
 		return nil, fmt.Errorf("relay: cannot read outbox_parked: %w", err)
 	}
 	return list, nil
+}
+
+func scanHead(c pgx.CollectableRow) (*parking, error) {
+	p := &parking{}
+	var left float64
+	err := c.Scan(&p.shard, &p.pos, &p.event, &p.agg.Type, &p.agg.ID, &p.attempts, &p.later, &left)
+	p.left = time.Duration(left * float64(time.Second))
+	return p, err
 }
 
 // promote returns the heads that aggregates have now; those of which nothing is left have none.
@@ -183,13 +185,20 @@ func selectGone(ctx context.Context, db database, known []*parking) (gone []*par
 	return gone, err
 }
 
-// nextDue is how long until something is due that is not yet.
-func nextDue(ctx context.Context, pool *pgxpool.Pool, shards []int) (time.Duration, error) {
+// selectDue reads heads that are due, so many of each shard, and how long until something is due that is not yet. Both are asked in one transaction, for which now() is one
+// moment: what becomes due between them is in one of the answers.
+func selectDue(ctx context.Context, pool *pgxpool.Pool, shards []int, most int) (due []*parking, next time.Duration, err error) {
+	batch := &pgx.Batch{}
+	batch.Queue(sqlDue, shards, most).Query(func(rows pgx.Rows) (err error) {
+		due, err = pgx.CollectRows(rows, scanHead)
+		return err
+	})
 	var left float64
-	if err := pool.QueryRow(ctx, sqlNext, shards).Scan(&left); err != nil {
-		return 0, fmt.Errorf("relay: cannot read outbox_parked: %w", err)
+	batch.Queue(sqlNext, shards).QueryRow(func(r pgx.Row) error { return r.Scan(&left) })
+	if err := pool.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, 0, fmt.Errorf("relay: cannot read outbox_parked: %w", err)
 	}
-	return time.Duration(left * float64(time.Second)), nil
+	return due, time.Duration(left * float64(time.Second)), nil
 }
 
 const sqlCount = `update outbox_parked set attempts = attempts + 1, next_retry_at = now() + t.wait * interval '1 second', updated_at = now()
