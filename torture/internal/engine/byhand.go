@@ -2,10 +2,12 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/torture/internal/check"
@@ -56,11 +58,7 @@ func (m *mischief) park(round int) error {
 	m.client.Create(m.Ctx, id, "nothing", 5*time.Second)
 	neighbour := m.neighbour(id)
 	m.client.Create(m.Ctx, neighbour, "nothing", 5*time.Second)
-	r, err := m.rested(id)
-	if err != nil {
-		return err
-	}
-	revision, err := m.write(load.Key(id), r.revision, []byte(`{"schema":1,`))
+	r, revision, err := m.overwrite(id, []byte(`{"schema":1,`))
 	if err != nil {
 		return fmt.Errorf("cannot write a value by hand: %w", err)
 	}
@@ -82,6 +80,21 @@ func (m *mischief) park(round int) error {
 	}
 	_, err = m.write(load.Key(id), revision, r.value)
 	return err
+}
+
+// overwrite writes over the value of an entity that has come to rest, and returns what was there. What looked like rest on a busy machine may have been a pause: then the engine was first, and it waits anew.
+func (m *mischief) overwrite(id string, value []byte) (was stored, revision uint64, err error) {
+	for range 10 {
+		if was, err = m.rested(id); err != nil {
+			return was, 0, err
+		}
+		revision, err = m.write(load.Key(id), was.revision, value)
+		var refused *jetstream.APIError
+		if !errors.As(err, &refused) || refused.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequence {
+			break
+		}
+	}
+	return was, revision, err
 }
 
 // rested waits until an entity has come to rest and gives its value.
