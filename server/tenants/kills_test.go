@@ -1,7 +1,6 @@
 package tenants_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -23,7 +21,8 @@ import (
 	"github.com/bcc94042/instar/server/servertest"
 )
 
-// dying has the server killed before statements that change something for good, later in each of its lives: so each step is interrupted in many places, and ends at last.
+// dying has the server killed at statements that change something for good, later in each of its lives: so each step is interrupted in many places, and ends at last. By turns the statement is not performed, and
+// it is performed when the server has gone: that of a commit is then after it, and before its report.
 type dying struct {
 	t    *testing.T
 	hit  chan chan struct{} // the server is to be killed; what it gets is closed when it was
@@ -33,6 +32,7 @@ type dying struct {
 	on      bool
 	n, at   int
 	left    int           // kills; less than 0 is any number
+	lost    bool          // the statement at which the server was killed last was performed
 	held    string        // a statement that has this is not performed, and waits for release
 	reached chan struct{} // gets one when a statement waits
 	release chan struct{} // closed
@@ -43,6 +43,7 @@ func (d *dying) fault(sql string) databasetest.Fault {
 	d.mu.Lock()
 	held, refused := d.held != "" && strings.Contains(sql, d.held), d.refused != "" && strings.Contains(sql, d.refused)
 	dies := !held && !refused && d.dies(sql)
+	lost := d.lost
 	d.mu.Unlock()
 	killed := make(chan struct{})
 	switch {
@@ -61,6 +62,9 @@ func (d *dying) fault(sql string) databasetest.Fault {
 		select {
 		case d.hit <- killed:
 			<-killed
+			if lost {
+				return databasetest.Lost
+			}
 		case <-d.over:
 			return databasetest.None
 		case <-d.t.Context().Done():
@@ -73,7 +77,7 @@ func (d *dying) fault(sql string) databasetest.Fault {
 
 var lasting = []string{"commit", "create ", "alter ", "drop ", "insert ", "update ", "delete ", "comment ", "revoke ", "grant ", "select pg_create_logical", "select pg_replication_slot_advance"}
 
-// dies reports whether it is the statement before which the server is killed in this life. The lock is held.
+// dies reports whether it is the statement at which the server is killed in this life. The lock is held.
 func (d *dying) dies(sql string) bool {
 	sql = strings.ToLower(strings.TrimSpace(sql))
 	if !d.on || d.left == 0 || !slices.ContainsFunc(lasting, func(s string) bool { return strings.HasPrefix(sql, s) }) && !strings.Contains(sql, "pg_drop_replication_slot") {
@@ -83,6 +87,7 @@ func (d *dying) dies(sql string) bool {
 		return false
 	}
 	d.n, d.at, d.on = 0, d.at+3, false
+	d.lost = !d.lost
 	d.left--
 	return true
 }
@@ -100,6 +105,7 @@ type mortal struct {
 	*servertest.Story
 	tenant, database string
 	before           map[string][]string
+	others           []string // what another tenant has written
 }
 
 // setupMortal starts the server, which has a tenant that can be moved in any mode.
@@ -214,61 +220,6 @@ func (m *mortal) recorded(tenant string) {
 		}
 		return all[0] > 0 && all[0] == all[1]
 	}, waitFor, tick, "the audit has all events, once")
-}
-
-// writing has the tenant, and another one, write to the shared database until it ends, which returns what was acknowledged. The fence refuses the rest.
-func (m *mortal) writing() (ends func() []string) {
-	m.T.Helper()
-	ctx, stop := context.WithCancel(m.T.Context())
-	var all sync.WaitGroup
-	var keys []string
-	var failed error
-	conn := databasetest.Open(m.T, m.source)
-	all.Go(func() {
-		for n := 0; ; n++ {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(20 * time.Millisecond):
-			}
-			key := fmt.Sprint("w", n)
-			_, err := conn.Exec(context.WithoutCancel(ctx), `insert into public.settings values ($1, $2, 'x')`, m.tenant, key)
-			if err == nil {
-				keys = append(keys, key)
-			} else if state := pg.State(err); state != pg.ReadOnly && state != pg.Serialization {
-				failed = err
-				return
-			}
-		}
-	})
-	m.T.Cleanup(func() { stop(); all.Wait() })
-	return func() []string {
-		stop()
-		all.Wait()
-		require.NoError(m.T, failed)
-		return keys
-	}
-}
-
-// unharmed requires that the shared database has what it had, and what was written since.
-func (m *mortal) unharmed(written ...string) {
-	m.T.Helper()
-	now := databasetest.Everything(m.T, m.source)
-	var since []string
-	now["settings"] = slices.DeleteFunc(now["settings"], func(row string) bool {
-		var r struct {
-			Key    string
-			Tenant string `json:"enterprise_id"`
-		}
-		require.NoError(m.T, json.Unmarshal([]byte(row), &r))
-		if strings.HasPrefix(r.Key, "w") && r.Tenant == m.tenant {
-			since = append(since, r.Key)
-			return true
-		}
-		return false
-	})
-	require.Equal(m.T, m.before, now)
-	require.ElementsMatch(m.T, written, since, "what was acknowledged")
 }
 
 // A server that is killed at each step of a move, of each mode, with writers: no row is lost or foreign, and there is what the ledger says.
@@ -390,10 +341,4 @@ func TestKillsOfTheUndoOfASwitch(t *testing.T) {
 			require.NoError(t, m.write())
 		})
 	}
-}
-
-// write writes as the tenant does in the shared database, and changes nothing.
-func (m *mortal) write() error {
-	_, err := databasetest.Open(m.T, m.source).Exec(m.T.Context(), `update public.settings set value = value where enterprise_id = $1`, pgx.QueryExecModeSimpleProtocol, m.tenant)
-	return err
 }
