@@ -299,10 +299,16 @@ func (m *mirror) await(outer context.Context, enterprise string, epoch int64) er
 	return nil
 }
 
-// silence waits until all who live have been heard since the last silence.
+// silence waits until acknowledgements can be heard and stored, and all who live have been heard since the last silence.
 func (m *mirror) silence(ctx context.Context) error {
-	if err := m.listening(ctx); err != nil {
-		return pg.Later(0, "it cannot be heard who knows where tenants are: %v", err)
+	var why error
+	for err := m.listening(ctx); err != nil; err = m.listening(ctx) {
+		if why == nil || ctx.Err() == nil { // that the time is over tells less
+			why = err
+		}
+		if !wait.For(ctx, time.Second) {
+			return pg.Later(0, "it cannot be heard who knows where tenants are: %v", why)
+		}
 	}
 	m.mu.Lock()
 	left := time.Until(m.whole)
