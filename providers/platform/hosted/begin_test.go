@@ -2,6 +2,7 @@ package hosted_test
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -59,6 +60,11 @@ func TestNothingIsStartedWithoutItsSecrets(t *testing.T) {
 	require.NoError(t, os.WriteFile(obstacle, nil, 0o600))
 	_, err = a.Deploy(t.Context(), apptest.Release(1, "1.0"))
 	require.ErrorContains(t, err, "cannot make the directory of tenant-acme-r1")
+	raw, err := os.ReadFile(filepath.Join(filepath.Dir(obstacle), "release.json"))
+	require.NoError(t, err)
+	var has struct{ Unit struct{ Port int } }
+	require.NoError(t, json.Unmarshal(raw, &has))
+	require.Zero(t, has.Unit.Port, "it had no place, which the next server would have found, before its secrets were written")
 	require.NoError(t, a.Close(false))
 	require.NoError(t, os.Remove(obstacle))
 	a, err = hosted.Open(c) // which looks at what is known, before Close returns
