@@ -15,11 +15,11 @@ import (
 
 // pull has the engine get an image, for as long as it tells that it is at it. What goes wrong is in the last lines of the answer.
 func (d *Docker) pull(ctx context.Context, image string) error {
-	name, tag := image, ""
-	if !strings.Contains(image, "@") {
-		if tag = "latest"; strings.LastIndexByte(image, ':') > strings.LastIndexByte(image, '/') { // without a tag, the engine would get them all
-			name, tag = image[:strings.LastIndexByte(image, ':')], image[strings.LastIndexByte(image, ':')+1:]
-		}
+	name, tag := image, "latest" // without one, the engine would get them all
+	if at := strings.LastIndexByte(image, ':'); strings.Contains(image, "@") {
+		tag = "" // it has a digest
+	} else if at > strings.LastIndexByte(image, '/') {
+		name, tag = image[:at], image[at+1:]
 	}
 	patience := cmp.Or(d.Patience, 5*time.Minute)
 	silent := providers.Errorf(providers.Unavailable, "docker has told nothing of how it gets the image %s for %s", image, patience)
