@@ -1,7 +1,6 @@
 package platform
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -83,7 +82,15 @@ func (j *job) free(ctx context.Context, results []session.ActionResult) error {
 
 // theirs reports whether what an action is for is another session's by now: it may have the slug since an earlier delivery of this task gave it free.
 func (j *job) theirs(ctx context.Context, a session.Action) (bool, error) {
-	if !slices.Contains(bySlug, a.Kind) || j.body.PrimaryDomain == "" {
+	if !slices.Contains(bySlug, a.Kind) {
+		return false, nil
+	}
+	return j.passed(ctx)
+}
+
+// passed reports whether another session has the slug by now.
+func (j *job) passed(ctx context.Context) (bool, error) {
+	if j.body.PrimaryDomain == "" {
 		return false, nil
 	}
 	r, err := j.Table.Row(ctx, j.body.PrimaryDomain)
@@ -225,11 +232,10 @@ func (j *job) removeBucket(ctx context.Context, _ string) error {
 	if !slices.ContainsFunc(j.body.Ledger, func(e session.Entry) bool { return e.Kind == machine.KindStorage && e.State == session.Created }) {
 		return nil
 	}
-	r, errRow := j.Table.Row(ctx, j.body.PrimaryDomain)
-	if errRow == nil && j.anothers(r) {
-		return nil
+	if passed, errRow := j.passed(ctx); passed || errRow != nil {
+		return errRow
 	}
-	return cmp.Or(unavailable(errRow), err)
+	return err
 }
 
 func (j *job) removeInstance(ctx context.Context, _ string) error {
