@@ -22,3 +22,6 @@ func (*Gateway) Close(bool) error { return nil }
 
 // Home is empty.
 func (*Gateway) Home(_, _ string) string { return "" }
+
+// Self is empty.
+func (*Gateway) Self() []string { return nil }

@@ -56,6 +56,9 @@ func (g *Gateway) Home(namespace, name string) string {
 	return filepath.Join(g.config.Dir, namespace+"."+name, "home")
 }
 
+// Self is the command that runs builtin.Main in a new process, with a path that is absolute.
+func (g *Gateway) Self() []string { return slices.Clone(g.config.Self) }
+
 // wake lets the loop look again.
 func (u *unit) wake() {
 	select {

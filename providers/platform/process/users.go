@@ -54,20 +54,12 @@ const (
 
 // end ends everything that a user runs, also what has left its release and has taken its mark out of its environment.
 func (a *Apps) end(ctx context.Context, user int) error {
-	self := a.config.Self
-	if len(self) == 0 {
-		exe, err := os.Executable()
-		if err != nil {
-			return providers.Errorf(providers.Internal, "cannot end what the user %d runs: %v", user, err)
-		}
-		self = []string{exe, "run-template"}
-	}
 	if user == a.config.LastUser { // of an earlier range
 		return providers.Errorf(providers.Unavailable, "the user %d is a tenant's, and the last of the range, which is no tenant's: widen the range at its end", user)
 	}
-	command := append(self[1:len(self):len(self)], "end", strconv.Itoa(user), strconv.Itoa(a.config.LastUser))
+	command := append(a.gateway.Self(), "end", strconv.Itoa(user), strconv.Itoa(a.config.LastUser))
 	for until := (time.Time{}); ; {
-		said, failed := killed(ctx, self[0], command)
+		said, failed := killed(ctx, command)
 		if until.IsZero() {
 			until = time.Now().Add(patience)
 		}
@@ -89,10 +81,10 @@ func (a *Apps) end(ctx context.Context, user int) error {
 }
 
 // killed runs a command, which has a time of its own and none of this server's variables.
-func killed(ctx context.Context, name string, args []string) (said []byte, err error) {
+func killed(ctx context.Context, command []string) (said []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, once)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...) // #nosec G204 -- this program
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...) // #nosec G204 -- this program
 	cmd.Env, cmd.WaitDelay = []string{}, time.Second
 	return cmd.CombinedOutput()
 }
