@@ -35,8 +35,8 @@ func (h *Homes) User(t Tenant) (int, error) {
 
 // user is the user of a directory, or one that no directory has had, which is noted beside it: what is left of an earlier tenant, such as a process, is that one's user's. The lock is held.
 func (h *Homes) user(dir string) (int, error) {
-	id, missing, err := noted(dir + userMark)
-	if !missing {
+	id, err := noted(dir + userMark)
+	if id != 0 || err != nil {
 		return id, err
 	}
 	notes, err := filepath.Glob(filepath.Join(h.Dir, "*"+userMark))
@@ -45,14 +45,11 @@ func (h *Homes) user(dir string) (int, error) {
 	}
 	last := h.First - 1
 	for _, note := range append(notes, filepath.Join(h.Dir, lastUser)) {
-		id, missing, err := noted(note)
-		if missing && filepath.Base(note) == lastUser { // nobody has had one, or an earlier server did not write it
-			continue
-		}
+		id, err := noted(note)
 		if err != nil {
 			return 0, err
 		}
-		last = max(last, id)
+		last = max(last, id) // there is no last one where nobody has had one, or an earlier server did not write it
 	}
 	id = last + 1
 	if id > h.Last {
@@ -66,16 +63,20 @@ func (h *Homes) user(dir string) (int, error) {
 	return id, nil
 }
 
-// noted is the user that a file has. It also fails where the file is missing, and says that.
-func noted(note string) (id int, missing bool, err error) {
+// noted is the user that a file has; 0 where there is no such file.
+func noted(note string) (int, error) {
 	raw, err := os.ReadFile(note) // #nosec G304 -- below the directory of tenants
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
 	if err != nil {
-		return 0, errors.Is(err, os.ErrNotExist), providers.Errorf(providers.Internal, "cannot see which users there are: %v", err)
+		return 0, providers.Errorf(providers.Internal, "cannot see which users there are: %v", err)
 	}
-	if id, err = strconv.Atoi(string(raw)); err != nil {
-		return 0, false, providers.Errorf(providers.Internal, "%s has no user: %v", note, err)
+	id, err := strconv.Atoi(string(raw))
+	if err != nil {
+		return 0, providers.Errorf(providers.Internal, "%s has no user: %v", note, err)
 	}
-	return id, false, nil
+	return id, nil
 }
 
 // lastUser is the file with the user that was given last.
@@ -153,11 +154,8 @@ func isOf(dir, owner string) (bool, error) {
 
 // end ends what the user of a directory runs, where one is noted.
 func (h *Homes) end(ctx context.Context, dir string) error {
-	id, missing, err := noted(dir + userMark)
-	if missing || err == nil && h.End == nil {
-		return nil
-	}
-	if err != nil {
+	id, err := noted(dir + userMark)
+	if id == 0 || h.End == nil {
 		return err
 	}
 	return h.End(ctx, id)
