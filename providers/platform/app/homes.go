@@ -17,7 +17,8 @@ type Homes struct {
 	Dir         string // of all of them
 	First, Last int    // users that tenants get, one each; none when they are zero
 
-	// End ends everything that a user runs, before the directory of its tenant goes. Other tenants do not wait for it.
+	// End ends everything that a user runs, before the directory of its tenant goes. Other tenants do not wait for it. It is not called where a user behind Last was given, as in a wider
+	// range of before: what it does may end what is of the first one of these, too.
 	End func(ctx context.Context, user int) error
 	mu  sync.Mutex
 }
@@ -39,19 +40,11 @@ func (h *Homes) user(dir string) (int, error) {
 	if id != 0 || err != nil {
 		return id, err
 	}
-	notes, err := filepath.Glob(filepath.Join(h.Dir, "*"+userMark))
+	given, err := h.given()
 	if err != nil {
-		return 0, providers.Errorf(providers.Internal, "cannot see which users there are: %v", err)
+		return 0, err
 	}
-	last := h.First - 1
-	for _, note := range append(notes, filepath.Join(h.Dir, lastUser)) {
-		id, err := noted(note)
-		if err != nil {
-			return 0, err
-		}
-		last = max(last, id) // there is no last one where nobody has had one, or an earlier server did not write it
-	}
-	id = last + 1
+	id = max(given+1, h.First)
 	if id > h.Last {
 		return 0, providers.Errorf(providers.Unavailable, "all users from %d to %d were given to tenants: widen the range at its end", h.First, h.Last)
 	}
@@ -61,6 +54,23 @@ func (h *Homes) user(dir string) (int, error) {
 		}
 	}
 	return id, nil
+}
+
+// given is the last user that a directory has got; 0 when none has.
+func (h *Homes) given() (int, error) {
+	notes, err := filepath.Glob(filepath.Join(h.Dir, "*"+userMark))
+	if err != nil {
+		return 0, providers.Errorf(providers.Internal, "cannot see which users there are: %v", err)
+	}
+	last := 0
+	for _, note := range append(notes, filepath.Join(h.Dir, lastUser)) { // which an earlier server did not write
+		id, err := noted(note)
+		if err != nil {
+			return 0, err
+		}
+		last = max(last, id)
+	}
+	return last, nil
 }
 
 // noted is the user that a file has; 0 where there is no such file.
@@ -157,6 +167,13 @@ func (h *Homes) end(ctx context.Context, dir string) error {
 	id, err := noted(dir + userMark)
 	if id == 0 || h.End == nil {
 		return err
+	}
+	given, err := h.given()
+	if err != nil {
+		return err
+	}
+	if h.Last > 0 && given > h.Last {
+		return providers.Errorf(providers.Unavailable, "what the user %d runs is not ended, as that is done under the last user of the range, and users up to %d were given to tenants: widen the range at its end", id, given)
 	}
 	return h.End(ctx, id)
 }

@@ -52,11 +52,8 @@ const (
 	once     = 5 * time.Second  // that one try to kill it has, on a machine that has much to do
 )
 
-// end ends everything that a user runs, also what has left its release and has taken its mark out of its environment.
+// end ends everything that a user runs, also what has left its release and has taken its mark out of its environment. What is of the last user of the range, which no tenant has, ends with it.
 func (a *Apps) end(ctx context.Context, user int) error {
-	if user == a.config.LastUser { // of an earlier range
-		return providers.Errorf(providers.Unavailable, "the user %d is a tenant's, and the last of the range, which is no tenant's: widen the range at its end", user)
-	}
 	command := append(a.gateway.Self(), "end", strconv.Itoa(user), strconv.Itoa(a.config.LastUser))
 	for until := (time.Time{}); ; {
 		said, failed := killed(ctx, command)

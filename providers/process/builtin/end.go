@@ -9,7 +9,7 @@ import (
 )
 
 // end kills everything that a user runs. The kernel reaches all of them at once, so none can start another meanwhile. The second number is of a user that nothing
-// runs under: it keeps what is to end from stopping this process before.
+// runs under: it keeps what is to end from stopping this process before. What runs under it nevertheless is killed, too.
 func end(args []string) error {
 	var users [2]int
 	if len(args) != len(users) {
