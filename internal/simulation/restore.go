@@ -16,7 +16,7 @@ import (
 // saved is a backup, and how the world was when it was begun.
 type saved struct {
 	file     []byte
-	answered map[*record]bool
+	answered map[*record]int         // answers of each
 	highest  map[*seen.Entity]uint64 // versions
 	lost     bool
 }
@@ -25,10 +25,10 @@ func restore(w *World, f Fault) {
 	of := backup.Store{Plan: w.plan, Machines: w.opts.Machines, Log: slog.New(w.trace.Handler("operator"))}
 	b := &saved{}
 	w.operator.Backup(of, func() {
-		*b = saved{answered: map[*record]bool{}, highest: map[*seen.Entity]uint64{}, lost: w.lost}
+		*b = saved{answered: map[*record]int{}, highest: map[*seen.Entity]uint64{}, lost: w.lost}
 		for _, c := range w.clients {
 			for _, rec := range c.log {
-				b.answered[rec] = len(rec.answers) > 0
+				b.answered[rec] = len(rec.answers)
 			}
 		}
 		for _, x := range w.history.order {
@@ -58,7 +58,11 @@ func (w *World) clear(b *saved) {
 	}
 	for _, c := range w.clients {
 		for _, rec := range c.log {
-			rec.gone = rec.gone || len(rec.answers) > 0 && !b.answered[rec]
+			before := b.answered[rec]
+			rec.gone = rec.gone || len(rec.answers) > 0 && before == 0
+			if w.lost && before > 0 {
+				rec.answers = rec.answers[:before] // what differs from those had cost them, and the backup brings them back
+			}
 		}
 	}
 	for _, x := range w.history.order {
