@@ -120,7 +120,7 @@ func (d *Disk) Next(most time.Duration) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	until := time.Now().Add(most)
-	if len(d.left) > 0 && d.ends.Before(until) {
+	if len(d.left) > 0 && d.gate.shut() && d.ends.Before(until) { // who holds the gate may wait for a time
 		until = d.ends
 	}
 	for _, name := range d.names {
