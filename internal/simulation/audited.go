@@ -44,11 +44,15 @@ func lossTold(w *World) string {
 		}
 		v := x.Last()
 		has, reconciled, highest := map[uint64]bool{}, uint64(0), uint64(0)
+		wholly := false // it is told that the value was lost as a whole, and with it all versions up to the next one
 		for _, ev := range x.Events {
 			if ev.Type == machines.EventReconciled {
-				reconciled = max(reconciled, ev.Version)
+				reconciled, wholly = max(reconciled, ev.Version), ev.Version == 0
 			}
 			if ev.Numbered {
+				if wholly && ev.Version > 0 {
+					reconciled, wholly = max(reconciled, ev.Version-1), false
+				}
 				has[ev.Version], highest = true, max(highest, ev.Version)
 			}
 		}
