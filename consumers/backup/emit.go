@@ -72,7 +72,7 @@ func (r *restorer) place(ctx context.Context, c *resumed) error {
 	c.placed = true
 	config := c.Config
 	config.Replicas = 0 // those of its stream
-	err := steady(ctx, func() (err error) {
+	err := steady(ctx, func(ctx context.Context) (err error) {
 		if config.DeliverSubject != "" {
 			_, err = r.s.JS.CreateOrUpdatePushConsumer(ctx, c.stream, config)
 		} else {

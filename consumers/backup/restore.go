@@ -157,11 +157,11 @@ func (r *restorer) all(ctx context.Context) error {
 			}
 		}
 	}
-	if err := steady(ctx, func() error { return r.count(ctx) }); err != nil {
+	if err := steady(ctx, r.count); err != nil {
 		return err
 	}
 	r.done.Above = max(r.above, r.first)
-	return steady(ctx, func() error { return p.Finish(ctx, r.s.JS, r.done.Above) })
+	return steady(ctx, func(ctx context.Context) error { return p.Finish(ctx, r.s.JS, r.done.Above) })
 }
 
 func (r *restorer) line(ctx context.Context, l *line) error {

@@ -64,7 +64,7 @@ func (r *restorer) link(ctx context.Context) error {
 					return err
 				}
 			}
-			if err := steady(ctx, func() error { return r.realign(ctx, c) }); err != nil {
+			if err := steady(ctx, func(ctx context.Context) error { return r.realign(ctx, c) }); err != nil {
 				return err
 			}
 			again = append(again, c)
@@ -95,10 +95,15 @@ func (r *restorer) realign(ctx context.Context, c *publish.Chain) error {
 	return nil
 }
 
-// steady asks a server until it answers: a connection that is lost is back within moments, or a member that leads is replaced.
-func steady(ctx context.Context, ask func() error) error {
+// answered is how long a server may take to answer before it is asked again: what was lost on its way is not answered however long it is waited for.
+const answered = 10 * time.Second
+
+// steady asks a server, for what may be asked for twice, until it answers: a connection that is lost is back within moments, or a member that leads is replaced.
+func steady(ctx context.Context, ask func(context.Context) error) error {
 	for began := time.Now(); ; {
-		err := ask()
+		once, cancel := context.WithTimeout(ctx, answered)
+		err := ask(once)
+		cancel()
 		if err == nil || !lost(err) || time.Since(began) > silence {
 			return err
 		}

@@ -204,7 +204,7 @@ func each(ctx context.Context, js jetstream.JetStream, stream string, take func(
 	var cons jetstream.Consumer
 	var now jetstream.StreamState
 	look := func() error {
-		return steady(ctx, func() error {
+		return steady(ctx, func(ctx context.Context) error {
 			st, err := streams.Led(ctx, js, stream)
 			if err == nil {
 				now = st.CachedInfo().State
@@ -218,7 +218,7 @@ func each(ctx context.Context, js jetstream.JetStream, stream string, take func(
 	if now.Msgs == 0 {
 		return nil
 	}
-	if err := steady(ctx, func() (err error) {
+	if err := steady(ctx, func(ctx context.Context) (err error) {
 		cons, err = js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
 		return err
 	}); err != nil {
