@@ -18,14 +18,12 @@ import (
 
 func (s *Server) eventsRoute(r *rest.Router, m *machines.Machine, base string) *rest.Route {
 	types := &huma.Schema{Type: huma.TypeArray, Items: rest.Text(512)}
-	limit := rest.Number(1)
-	limit.Default = rest.DefaultPage
 	return &rest.Route{Role: auth.Read, Serve: func(q *rest.Request) error { return s.events(q, m) }, Op: huma.Operation{
 		OperationID: "list-" + m.Name + "-events", Method: http.MethodGet, Path: base + "/{id}/events", Tags: []string{m.Name},
 		Summary: "Read the timeline of one " + m.Name, Description: "Who requested what, when and why, and with which result, since the creation of the entity.",
 		Errors: []int{404, 422, 503},
 		Parameters: []*huma.Param{
-			rest.NamespaceParam(), rest.QueryParam("after", "Only behind this sequence", rest.Number(0)), rest.QueryParam("limit", "Size of the page; more than 500 is taken for 500", limit),
+			rest.NamespaceParam(), rest.QueryParam("after", "Only behind this sequence", rest.Number(0)), rest.LimitParam(),
 			rest.QueryParam("type", "Only of these types, with commas or repeated", types),
 		},
 		Responses: map[string]*huma.Response{"200": {Description: "A page", Content: r.BodyOf(reflect.TypeFor[entities.Timeline]())}},

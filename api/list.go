@@ -61,8 +61,6 @@ func (s *Server) anyListRoute(r *rest.Router, m *machines.Machine, path string) 
 	state, label := list("Only in these states, with commas or repeated"), list("Only with these labels: k=v, k!=v, k in (a,b), or k for any value; all given must hold")
 	state.Name, label.Name, label.Example = "state", "label", []string{"team=web"}
 	include := rest.QueryParam("include", "data: the whole entities as well", &huma.Schema{Type: huma.TypeString, Enum: []any{"data"}})
-	limit := rest.Number(1)
-	limit.Default, limit.Description = rest.DefaultPage, "More than 500 is taken for 500"
 	return &rest.Route{Role: auth.Read, Serve: func(q *rest.Request) error { return s.list(q, m) }, Op: huma.Operation{
 		Method: http.MethodGet, Path: path, Tags: []string{m.Name}, Description: "Answered from this node's index, as of the revision in the answer; minRevision waits for a revision.",
 		Errors: []int{400, 404, 422, 503, 504},
@@ -70,7 +68,7 @@ func (s *Server) anyListRoute(r *rest.Router, m *machines.Machine, path string) 
 			rest.QueryParam("namespace", "The namespace, or * for all that the token may see", rest.Text(63)), state, label,
 			rest.QueryParam("updatedAfter", "", rest.Instant()), rest.QueryParam("updatedBefore", "", rest.Instant()), rest.QueryParam("createdAfter", "", rest.Instant()), rest.QueryParam("createdBefore", "", rest.Instant()),
 			rest.QueryParam("sinceBefore", "Only those that have been in their state since before then", rest.Instant()), rest.QueryParam("idPrefix", "Only those whose ids begin with it", rest.Text(63)),
-			rest.QueryParam("limit", "Size of the page", limit), rest.QueryParam("cursor", "nextCursor of the page before, with the same filters", rest.Text(1024)),
+			rest.LimitParam(), rest.QueryParam("cursor", "nextCursor of the page before, with the same filters", rest.Text(1024)),
 			rest.QueryParam("minRevision", "Wait until this revision is in the index, up to 5 s", rest.Number(0)), include, orderByParam(),
 		},
 		Responses: map[string]*huma.Response{"200": {Description: "A page", Headers: map[string]*huma.Param{rest.HeaderStale: rest.StaleHeader()}, Content: r.BodyOf(reflect.TypeFor[Page]())}},

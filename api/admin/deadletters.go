@@ -65,8 +65,7 @@ func (s *Service) letterRoutes(r *rest.Router) []*rest.Route {
 	if s.o.DeadLetters == nil {
 		return nil
 	}
-	tags, limit := []string{"dead letters"}, rest.Number(1)
-	limit.Default = rest.DefaultPage
+	tags := []string{"dead letters"}
 	seq := func() *huma.Param {
 		return &huma.Param{Name: "seq", In: "path", Required: true, Schema: rest.Number(1)}
 	}
@@ -76,7 +75,7 @@ func (s *Service) letterRoutes(r *rest.Router) []*rest.Route {
 	return []*rest.Route{
 		{Role: auth.Read, Serve: s.letters, Op: huma.Operation{
 			OperationID: "list-dead-letters", Method: http.MethodGet, Path: "/v1/dead-letters", Tags: tags, Summary: "List dead letters", Errors: []int{503},
-			Parameters: []*huma.Param{rest.QueryParam("after", "Only behind this sequence", rest.Number(0)), rest.QueryParam("limit", "Size of the page; more than 500 is taken for 500", limit), rest.QueryParam("machine", "Only of this machine", rest.Text(63))},
+			Parameters: []*huma.Param{rest.QueryParam("after", "Only behind this sequence", rest.Number(0)), rest.LimitParam(), rest.QueryParam("machine", "Only of this machine", rest.Text(63))},
 			Responses:  map[string]*huma.Response{"200": {Description: "A page", Content: r.BodyOf(reflect.TypeFor[Letters]())}},
 		}},
 		{Role: auth.Read, Serve: s.letter, Op: huma.Operation{

@@ -50,14 +50,12 @@ type written struct {
 
 // Routes are the operations.
 func (l *Log) Routes(r *rest.Router) []*rest.Route {
-	limit := rest.Number(1)
-	limit.Default = rest.DefaultPage
 	moment := func() *huma.Schema { return &huma.Schema{Type: huma.TypeString, Format: "date-time"} }
 	return []*rest.Route{{Role: auth.Read, Serve: l.list, Op: huma.Operation{
 		OperationID: "list-audit", Method: http.MethodGet, Path: "/v1/audit", Tags: []string{"audit"}, Summary: "Read the audit", Errors: []int{422, 503},
 		Description: "One record for each change of a tenant's database, and for each that failed, oldest first. The records of a class are a chain: each has the hash of the one before it.",
 		Parameters: []*huma.Param{
-			rest.QueryParam("after", "The nextCursor of the page before: sequences by class, such as state-17.error-3", rest.Text(200)), rest.QueryParam("limit", "Size of the page; more than 500 is taken for 500", limit),
+			rest.QueryParam("after", "The nextCursor of the page before: sequences by class, such as state-17.error-3", rest.Text(200)), rest.LimitParam(),
 			rest.QueryParam("tenant", "Only of this tenant", rest.Text(63)), rest.QueryParam("actor", "Only of this actor, by its id or type", rest.Text(256)),
 			rest.QueryParam("resource", "Only about this resource, by its type or id", rest.Text(256)), rest.QueryParam("class", "Only of this class", &huma.Schema{Type: huma.TypeString, Enum: anyOf(streams.Classes)}),
 			rest.QueryParam("since", "Only what has happened then or later", moment()), rest.QueryParam("until", "Only what has happened before", moment()),

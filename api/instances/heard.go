@@ -38,12 +38,10 @@ type HeardInstance struct {
 }
 
 func (s *Service) heardRoute(r *rest.Router) *rest.Route {
-	limit := rest.Number(1)
-	limit.Default, limit.Description = rest.DefaultPage, "More than 500 is taken for 500"
 	return &rest.Route{Role: auth.Read, Serve: s.heard, Op: huma.Operation{
 		OperationID: "heartbeats", Method: http.MethodGet, Path: "/v1/services/{service}/heartbeats", Tags: []string{"discovery"}, Summary: "When instances of a service sent their last heartbeat",
 		Description: "Heartbeats are stored nowhere: the node that looks after the service is asked, and knows those of instances with a ttl check that it has heard itself. A page is of so many instances of the service, heard or not.",
-		Errors:      []int{400, 422, 503}, Parameters: []*huma.Param{rest.NamespaceParam(), rest.QueryParam("limit", "Size of the page", limit), rest.QueryParam("cursor", "nextCursor of the page before", rest.Text(63))},
+		Errors:      []int{400, 422, 503}, Parameters: []*huma.Param{rest.NamespaceParam(), rest.LimitParam(), rest.QueryParam("cursor", "nextCursor of the page before", rest.Text(63))},
 		Responses: map[string]*huma.Response{"200": {Description: "The instances that were heard", Content: r.BodyOf(reflect.TypeFor[HeardInstances]())}},
 	}}
 }

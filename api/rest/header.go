@@ -230,6 +230,13 @@ func NamespaceParam() *huma.Param {
 	return p
 }
 
+// LimitParam is on every operation that answers with a page of [Request.PageSize].
+func LimitParam() *huma.Param {
+	limit := Number(1)
+	limit.Default = DefaultPage
+	return QueryParam("limit", "Size of the page; more than 500 is taken for 500", limit)
+}
+
 // HeaderReplayed is on the answer to an earlier request under the same key.
 const HeaderReplayed = "Idempotent-Replayed"
 

@@ -132,6 +132,9 @@ func (s *Service) follow(q *rest.Request, logs followed, goOn bool) error {
 	defer lines.Stop()
 	defer context.AfterFunc(ctx, lines.Stop)()
 	w := sse.New(q.W)
+	if q.R.Method == http.MethodHead {
+		return nil
+	}
 	for w.Err == nil && ctx.Err() == nil {
 		if !goOn && there == 0 {
 			w.Notice("end", "these are the lines that are kept")

@@ -181,6 +181,9 @@ func (m *matcher) advance(c *cursor, missed int) int {
 
 // behind is the least key at which an id may begin as is wanted, behind a key whose id does not; empty where it does. All keys of an index have as many tokens.
 func (m *matcher) behind(key string) string {
+	if m.prefix == "" {
+		return ""
+	}
 	dot := strings.LastIndexByte(key, '.')
 	id, of := key[dot+1:], key[:dot+1]
 	switch {

@@ -216,6 +216,33 @@ func TestLogsOverOneConnection(t *testing.T) {
 	}
 }
 
+// HEAD asks for the headers of a log only: what is asked next over the connection is answered.
+func TestHeadersOfALogEndIt(t *testing.T) {
+	t.Parallel()
+	r := start(t, nil)
+	r.ok("POST", "/v1/repositories/a/create", `{}`)
+	r.ok("POST", "/v1/repositories/a/tasks/one/create", `{"type":"greet","pool":"elsewhere"}`)
+	over := &http.Transport{MaxConnsPerHost: 1}
+	defer over.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ask := func(method, path string) (status int, kind string) {
+		req, err := http.NewRequestWithContext(ctx, method, r.url+path, http.NoBody)
+		require.NoError(t, err)
+		res, err := over.RoundTrip(req)
+		require.NoError(t, err, path)
+		require.NoError(t, res.Body.Close())
+		return res.StatusCode, res.Header.Get("Content-Type")
+	}
+	for _, path := range []string{"/v1/tasks/one/logs?repository=a", "/v1/logs?task=default.a.one"} {
+		status, kind := ask(http.MethodHead, path)
+		require.Equal(t, 200, status, path)
+		require.Equal(t, "text/event-stream", kind, path)
+		status, _ = ask(http.MethodGet, "/v1/machines")
+		require.Equal(t, 200, status, path)
+	}
+}
+
 // A token of one namespace follows logs of that, and gets nothing of another one, also beside its own.
 func TestForeignLogsAreNotFollowed(t *testing.T) {
 	t.Parallel()
