@@ -123,6 +123,7 @@ func rotate(s *step) {
 
 func rotated(s *step) {
 	b := machines.Body[Rotated](s)
+	s.Fail(nil) // of an earlier try
 	database := *s.Data.Database
 	database.Credentials = b.Credentials
 	s.Data.Database, s.Data.Epoch, s.Data.Phase, s.Data.RotatedAt = &database, b.Epoch, "", s.Now()

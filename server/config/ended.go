@@ -14,6 +14,9 @@ type Ended struct {
 	Machines  map[string]time.Duration `koanf:"machines"`  // those of single machines, by name
 }
 
+// sessionsFor is how long sessions of tenants are kept at least, unless they are named themselves: who asks why a tenant is where it is asks late.
+const sessionsFor = 90 * 24 * time.Hour
+
 // DropAfter is how long after its end the value of an entity of a machine is dropped; 0 is never.
 func (c Config) DropAfter(machine string) time.Duration {
 	if c.Index.EndedFor == 0 {
@@ -21,6 +24,9 @@ func (c Config) DropAfter(machine string) time.Duration {
 	}
 	if d, set := c.Ended.Machines[machine]; set {
 		return d
+	}
+	if d := c.Ended.DropAfter; d != 0 && slices.Contains([]string{"database_provisioning", "instance_provisioning"}, machine) {
+		return max(d, sessionsFor)
 	}
 	return c.Ended.DropAfter
 }

@@ -19,6 +19,16 @@ func TestWhenValuesOfEndedEntitiesAreDropped(t *testing.T) {
 		require.ErrorContains(t, c.Validate(), "ended.machines.instance", tooShort)
 	}
 	c.Ended.Machines = nil
+	sessions := func(of time.Duration) []time.Duration {
+		c.Ended.DropAfter = of
+		return []time.Duration{c.DropAfter("database_provisioning"), c.DropAfter("instance_provisioning")}
+	}
+	require.Equal(t, []time.Duration{0, 0}, sessions(0), "what is kept for ever is")
+	require.Equal(t, []time.Duration{4000 * time.Hour, 4000 * time.Hour}, sessions(4000*time.Hour))
+	require.Equal(t, []time.Duration{2160 * time.Hour, 2160 * time.Hour}, sessions(168*time.Hour))
+	c.Ended.Machines = map[string]time.Duration{"database_provisioning": 48 * time.Hour}
+	require.Equal(t, []time.Duration{48 * time.Hour, 2160 * time.Hour}, sessions(168*time.Hour))
+	c.Ended.Machines = nil
 	c.IdempotencyWindow = 200 * time.Hour
 	require.ErrorContains(t, c.Validate(), "ended.dropAfter: 168h0m0s is less than 200h0m0s", "no answer may be kept longer than the value")
 	c = Defaults(Serve)

@@ -137,8 +137,9 @@ func send(s *command.Session, m *machines.Machine, c machines.Command, id string
 		return accepted(s, m, c, id, resp, r, o.async)
 	}
 	var failed error
-	if st, _ := m.State(r.State); o.wait > 0 && st.Transitional {
-		if failed, err = settle(s, m, id, &r, o.wait); err != nil {
+	begun := begins(m, c.Name, r.State)
+	if st, _ := m.State(r.State); o.wait > 0 && (st.Transitional || len(begun) > 0) {
+		if failed, err = settle(s, m, c.Name, id, &r, begun, o.wait); err != nil {
 			return err
 		}
 		if resp.Body, err = json.Marshal(r); err != nil {

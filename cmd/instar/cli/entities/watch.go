@@ -149,18 +149,34 @@ func until(s *command.Session, m *machines.Machine, id string, from uint64, most
 	}
 }
 
-// settle waits until the entity has left its transitional states, as of the command or later, and brings the result
-// up to date. failed is set when it settled in a failed state.
-func settle(s *command.Session, m *machines.Machine, id string, r *result, most time.Duration) (failed, err error) {
+// settle waits until the entity has left its transitional states, and what the command has begun is done, as of the command or later, and brings the result
+// up to date. failed is set when it settled in a failed state, or where the command is sent from, because of a failure there.
+func settle(s *command.Session, m *machines.Machine, sent, id string, r *result, begun []string, most time.Duration) (failed, err error) {
 	e, err := until(s, m, id, r.Revision, most, func(e *entity) (bool, error) {
 		st, _ := m.State(e.State)
-		return !st.Transitional, nil
+		return !st.Transitional && !slices.ContainsFunc(begun, func(effect string) bool { return e.Effects[effect].ID != "" }), nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	r.State, r.Version, r.Revision, r.Generation = e.State, e.Version, e.Revision, e.Generation
-	return ended(m, e), nil
+	if failed = ended(m, e); failed == nil && e.LastError != nil && !e.LastError.At.Before(e.Since) && slices.ContainsFunc(m.Edges, func(g machines.EdgeInfo) bool { return g.On == sent && g.From == e.State }) {
+		failed = &command.Error{Code: command.ExitFailed, Err: fmt.Errorf("%s stays %s: %s", Name(m, e.id()), e.State, e.why()), Try: fmt.Sprintf("instar %s events %s", m.Name, e.id())}
+	}
+	return failed, nil
+}
+
+// begins are the effects that a command may have begun when it led to a state which is not left by itself, such as the undo of what has failed.
+func begins(m *machines.Machine, sent, state string) (effects []string) {
+	if st, _ := m.State(state); st.Transitional {
+		return nil
+	}
+	for _, e := range m.Edges {
+		if e.On == sent && e.To == state {
+			effects = append(effects, e.Effects...)
+		}
+	}
+	return effects
 }
 
 // ended is an error when the entity is in a failed state.
