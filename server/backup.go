@@ -50,7 +50,7 @@ func (a *app) store(nc *nats.Conn, js jetstream.JetStream) *backup.Store {
 			store.Others = append(store.Others, store.Plan.Names.AuditStream(class))
 		}
 		// With the first, applications know where tenants are before the shared database is asked, and another keyset is noticed.
-		buckets = append(buckets, "tenant_runtime", "tenant_resolvers")
+		buckets = append(buckets, "tenant_runtime", "tenant_resolvers", "tenant_catalogue")
 	}
 	if a.cfg.Domains.On() {
 		buckets = append(buckets, "domain_routes", "certificates", "installation")

@@ -46,7 +46,7 @@ func TestABackupOfASharedAccountHasWhatTenantsKeep(t *testing.T) {
 	a := newApp(cfg, Options{}, &registry.Registry{}, slog.New(slog.DiscardHandler))
 	s := a.store(nil, nil)
 	require.True(t, s.Shared)
-	require.Equal(t, []string{"AUDIT_STATE", "AUDIT_RESOURCE", "AUDIT_ERROR", "AUDIT_PROGRESS", "KV_tenant_runtime", "KV_tenant_resolvers"}, s.Others)
+	require.Equal(t, []string{"AUDIT_STATE", "AUDIT_RESOURCE", "AUDIT_ERROR", "AUDIT_PROGRESS", "KV_tenant_runtime", "KV_tenant_resolvers", "KV_tenant_catalogue"}, s.Others)
 }
 
 // What a restore has left, or found, is told as what has to be removed from where.

@@ -22,6 +22,9 @@ var kind = session.New(session.Kind[Data]{
 func task(s *step) any {
 	d := s.Data
 	t := Task{Session: s.Entity().Key(), Attempt: d.Attempt, Request: d.Request, Database: d.Database, Ledger: d.Ledger, Epoch: d.Epoch}
+	if d.Plan != nil {
+		t.Server = d.Plan.Server
+	}
 	if d.Phase == RollingBack {
 		t.Actions, t.Writes = kind.Planned(d, s.Entity().State), d.Writes
 	}

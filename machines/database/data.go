@@ -145,6 +145,9 @@ type Plan struct {
 	Total   int64            `json:"total"`
 	Seconds float64          `json:"estimatedSeconds"`
 	Notes   []string         `json:"notes,omitempty"`
+
+	Server            string `json:"server,omitempty"`            // that the database will be on
+	CatalogueRevision uint64 `json:"catalogueRevision,omitempty"` // of the size, when the server was chosen
 }
 
 // Allocated is the database of the tenant. Its credentials are sealed.
@@ -188,6 +191,7 @@ type Task struct {
 	Session  string      `json:"session"`
 	Attempt  int         `json:"attempt"`
 	Request  RequestBody `json:"request"`
+	Server   string      `json:"server,omitempty"` // of the plan
 	Database *Allocated  `json:"database,omitempty"`
 	Ledger   []Entry     `json:"ledger,omitempty"`
 	Actions  []Action    `json:"actions,omitempty"` // of an undo, in order

@@ -45,6 +45,7 @@ type Plan struct {
 	Total    int64            `json:"total,omitempty"`
 	Seconds  float64          `json:"estimatedSeconds,omitempty"`
 	Notes    []string         `json:"notes,omitempty"`
+	Server   string           `json:"server,omitempty" doc:"That the database will be on"`
 	Export   bool             `json:"export,omitempty" doc:"The server has somewhere to export to"`
 }
 

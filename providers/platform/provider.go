@@ -82,6 +82,8 @@ type Provider struct {
 	Secrets func(enterprise string, has *database.Allocated) (map[string]string, error)
 	// Quota is what is used up with a session, by who has a name below the domain; nil has no limits. It is asked by the plan, and again while the slug is reserved, one session at a time.
 	Quota func(ctx context.Context, t *machines.Task) ([]machine.Quota, error)
+	// Place is the server that the database of a request will be on; nil leaves that to Databases, at each task.
+	Place func(ctx context.Context, r *database.RequestBody) (string, *machines.Failure)
 	// Approval reports whether the policy asks for approve; nil never does.
 	Approval func(t *machines.Task) bool
 	// Export saves what a tenant has before it is taken away; nil refuses to.

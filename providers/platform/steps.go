@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/internal/wait"
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/database"
 	domains "github.com/bcc94042/instar/machines/domain"
 	machine "github.com/bcc94042/instar/machines/platform"
@@ -46,6 +47,12 @@ func (j *job) plan(ctx context.Context) (any, error) {
 	}
 	if j.body.Platform.CustomDomain != "" && j.Domains == nil {
 		return nil, providers.Errorf(providers.Invalid, "customDomain: this server binds no domains")
+	}
+	if j.Place != nil {
+		var f *machines.Failure
+		if p.Server, f = j.Place(ctx, &j.body.Request); f != nil {
+			return nil, &failed{*f}
+		}
 	}
 	for _, g := range machine.Stages[1:] {
 		if n := len(p.Steps); n == 0 || p.Steps[n-1] != g.State {

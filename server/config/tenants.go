@@ -44,7 +44,7 @@ type TenantSource struct {
 type TenantServer struct {
 	Name    string   `koanf:"name"`
 	Region  string   `koanf:"region"` // default when empty
-	Sizes   []string `koanf:"sizes"`  // that it takes; small when empty
+	Sizes   []string `koanf:"sizes"`  // that it takes, where the catalogue was not set otherwise; small when empty
 	DSN     string   `koanf:"dsn"`
 	DSNFile string   `koanf:"dsnFile"`
 	Host    string   `koanf:"host"` // host:port that applications are told; that of the DSN when empty
@@ -77,18 +77,6 @@ func ReadDSN(dsn, file string) (string, error) {
 	return strings.TrimSpace(string(raw)), err
 }
 
-// Takes reports whether a server takes a request for a region and a size.
-func (s TenantServer) Takes(region, size string) bool {
-	in, sizes := s.Region, s.Sizes
-	if in == "" {
-		in = DefaultRegion
-	}
-	if len(sizes) == 0 {
-		sizes = []string{DefaultSize}
-	}
-	return in == region && slices.Contains(sizes, size)
-}
-
 func (t Tenants) validate(mode string) error {
 	if !t.On() {
 		return nil
@@ -109,6 +97,10 @@ func (t Tenants) validate(mode string) error {
 		check(!seen[s.Name], "%s.name: %q is there twice", at, s.Name)
 		check((s.DSN == "") != (s.DSNFile == ""), "%s: needs either dsn or dsnFile", at)
 		errs = append(errs, readable("tenants."+at+".dsnFile", s.DSNFile))
+		check(s.Region == "" || machines.IsLabel(s.Region), "%s.region: %q is not a DNS label", at, s.Region)
+		for _, size := range s.Sizes {
+			check(machines.IsLabel(size), "%s.sizes: %q is not a DNS label", at, size)
+		}
 		seen[s.Name] = true
 	}
 	check(t.Keys != "", "keys: needs the file with the keyset that credentials are sealed with; `instar tenant-keyset FILE` makes one")

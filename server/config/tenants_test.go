@@ -24,13 +24,11 @@ func TestTenants(t *testing.T) {
 	require.True(t, c.Tenants.On())
 	require.EqualValues(t, 50<<20, c.Tenants.BytesPerSecond())
 	require.NotContains(t, c.String(), "secret")
-	require.True(t, c.Tenants.Servers[0].Takes(DefaultRegion, "large"))
-	require.False(t, c.Tenants.Servers[0].Takes("mars", "large"))
 	_, err = Load(Serve, flagSet(t, Serve, "--config", writeFile(t, "serve.yaml", good)), nil)
 	require.ErrorContains(t, err, "tenants.keys", "serve makes no keyset")
 
 	_, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "bad.yaml", `tenants:
-  servers: [{name: T 1}, {name: t1, dsn: "x"}, {name: t1, dsn: "x"}]
+  servers: [{name: T 1, region: E U, sizes: [Big]}, {name: t1, dsn: "x"}, {name: t1, dsn: "x"}]
   migrations: `+dir+`
   tables: {log: {kind: drop}}
   rangeRows: -1
@@ -40,7 +38,7 @@ func TestTenants(t *testing.T) {
   audit: {nothing: 48h, state: 1h}
 `)), nil)
 	for _, want := range []string{
-		"tenants.source: needs either", "servers[0].name", "servers[0]: needs either", "there twice", "tenants.keys: needs", "tenants.migrations", "tables.log.kind", "rangeRows", "parallel", "tenants.rate", "tenants.grace", "audit.nothing: is none of", "audit.state: 1h0m0s is less than 24h",
+		"tenants.source: needs either", "servers[0].name", "servers[0].region", "servers[0].sizes", "servers[0]: needs either", "there twice", "tenants.keys: needs", "tenants.migrations", "tables.log.kind", "rangeRows", "parallel", "tenants.rate", "tenants.grace", "audit.nothing: is none of", "audit.state: 1h0m0s is less than 24h",
 	} {
 		require.ErrorContains(t, err, want)
 	}

@@ -2,7 +2,6 @@ package tenants
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 
 	"github.com/bcc94042/instar/consumers/audit"
@@ -30,11 +29,20 @@ func (d *Databases) Audit(ctx context.Context, h *server.Host, role string, m *m
 // Share has the door know the sessions of another machine, before the API listens: a tenant has one session at a time over all of them.
 func (d *Databases) Share(s Sessions) { d.door.share(s) }
 
+// Place is the server that a new database of a request would be on.
+func (d *Databases) Place(ctx context.Context, r *machine.RequestBody) (string, *machines.Failure) {
+	name, _, err := d.catalogue.place(ctx, r)
+	if err != nil {
+		return "", noServer(err)
+	}
+	return name, nil
+}
+
 // URL is how the application of a tenant enters its database. It has the password. What the address of the server says of TLS holds for it as well.
 func (d *Databases) URL(enterprise string, has *machine.Allocated) (string, error) {
-	s := d.of(&machine.RequestBody{EnterpriseID: enterprise}, has)
+	s := d.having(has)
 	if s == nil {
-		return "", fmt.Errorf("%s", d.without(nil, has))
+		return "", without(has)
 	}
 	c, err := d.keys.Unseal(has.Credentials, enterprise, has.Name)
 	if err != nil {
@@ -49,9 +57,9 @@ func (d *Databases) URL(enterprise string, has *machine.Allocated) (string, erro
 
 // Address is the database of a tenant, for who may read everything in it. The name is who it is for.
 func (d *Databases) Address(has *machine.Allocated, name string) (pg.Address, error) {
-	s := d.of(nil, has)
+	s := d.having(has)
 	if s == nil {
-		return pg.Address{}, fmt.Errorf("%s", d.without(nil, has))
+		return pg.Address{}, without(has)
 	}
 	return s.provider.Server.Address(has.Name, name), nil
 }

@@ -1,6 +1,7 @@
 package tenants
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/providers/database/pg"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
 )
@@ -29,9 +31,9 @@ const remembered = 10 * time.Second
 
 // door refuses requests that no server takes, and a second session of a tenant: of any machine.
 type door struct {
-	next  func(publish.Command) error       // of other machines
-	takes func(*machine.RequestBody) string // why no server does, or empty
-	kinds map[string]*Sessions              // by machine; complete before the first request
+	next  func(publish.Command) error // of other machines
+	takes func(context.Context, *machine.RequestBody) error
+	kinds map[string]*Sessions // by machine; complete before the first request
 
 	mu       sync.Mutex
 	admitted map[string]entrant // by tenant
@@ -44,7 +46,7 @@ type entrant struct {
 	until        time.Time
 }
 
-func newDoor(takes func(*machine.RequestBody) string) *door {
+func newDoor(takes func(context.Context, *machine.RequestBody) error) *door {
 	return &door{takes: takes, kinds: map[string]*Sessions{}, admitted: map[string]entrant{}}
 }
 
@@ -76,8 +78,8 @@ func (d *door) admit(cmd publish.Command) error {
 	case asked == nil:
 		return nil
 	}
-	if why := d.takes(asked); why != "" {
-		return problem.Invalid("body", why)
+	if p := d.taken(asked); p != nil {
+		return p
 	}
 	enterprise := asked.EnterpriseID
 	for _, k := range d.kinds {
@@ -94,6 +96,20 @@ func (d *door) admit(cmd publish.Command) error {
 	}
 	d.remember(enterprise, entrant{machine: cmd.Machine, key: cmd.Key, until: time.Now().Add(remembered)})
 	return nil
+}
+
+// taken is why no server takes a request, or nil.
+func (d *door) taken(asked *machine.RequestBody) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	err := d.takes(ctx, asked)
+	if err == nil {
+		return nil
+	}
+	if again, _ := pg.Transient(err); again {
+		return problem.Unavailable(err.Error() + "; this request stored nothing")
+	}
+	return problem.Invalid("body", err.Error())
 }
 
 // remember notes who was let in, and forgets who was long ago.

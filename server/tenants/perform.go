@@ -1,17 +1,16 @@
 package tenants
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"strings"
 	"time"
 
 	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database"
+	"github.com/bcc94042/instar/providers/database/pg"
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
 )
@@ -24,8 +23,9 @@ type target struct {
 
 // performer gives each task to the server that it is about.
 type performer struct {
-	servers []*target
-	mirror  *mirror
+	servers   []*target
+	catalogue *catalogue
+	mirror    *mirror
 }
 
 // Perform does one task.
@@ -34,60 +34,74 @@ func (p *performer) Perform(ctx context.Context, t machines.Task) machines.Resul
 	if err := json.Unmarshal(t.Data, &body); err != nil {
 		return machines.Result{Failure: &machines.Failure{Code: "invalid", Message: fmt.Sprintf("cannot read the task %s: %v", t.Attempt, err)}}
 	}
-	s := p.of(&body.Request, body.Database)
-	if s == nil {
-		return machines.Result{Failure: &machines.Failure{Code: "no-server", Message: p.without(&body.Request, body.Database)}}
+	planning := t.Effect == machine.Stages[0].Effect
+	if planning {
+		body.Server = ""
 	}
-	return s.provider.Perform(ctx, t)
+	s, revision, err := p.of(ctx, &body)
+	if err != nil {
+		return machines.Result{Failure: noServer(err)}
+	}
+	r := s.provider.Perform(ctx, t)
+	if plan, ok := r.Data.(machine.Plan); ok && planning {
+		plan.Server, plan.CatalogueRevision = s.Name, revision
+		r.Data = plan
+	}
+	return r
 }
 
-// of is the server of a session: that of its database, else the one among those that take it which the name of the tenant decides for.
-func (p *performer) of(r *machine.RequestBody, has *machine.Allocated) (best *target) {
-	if has != nil {
-		name, _, _ := strings.Cut(has.DatabaseID, "/")
-		for _, s := range p.servers {
-			if s.Name == name {
-				return s
-			}
+func noServer(err error) *machines.Failure {
+	f := &machines.Failure{Code: "no-server", Message: err.Error()}
+	f.Retryable, f.RetryAfter = pg.Transient(err)
+	return f
+}
+
+// of is the server of a session: that of its database, or of its plan, else the one that the catalogue has for it, at a revision.
+func (p *performer) of(ctx context.Context, b *machine.Task) (s *target, revision uint64, err error) {
+	if b.Database != nil {
+		if s = p.having(b.Database); s == nil {
+			err = without(b.Database)
 		}
-		return nil
+		return s, 0, err
 	}
-	var most uint64
+	name := b.Server
+	if name == "" {
+		if name, revision, err = p.catalogue.place(ctx, &b.Request); err != nil {
+			return nil, 0, err
+		}
+	}
+	if s = p.named(name); s == nil {
+		err = pg.Refuse("no server of the configuration is %s, which the plan is for: put it back into tenants.servers", name)
+	}
+	return s, revision, err
+}
+
+func (p *performer) named(name string) *target {
 	for _, s := range p.servers {
-		if !s.Takes(cmp.Or(r.Region, config.DefaultRegion), cmp.Or(r.Spec, config.DefaultSize)) {
-			continue
-		}
-		h := fnv.New64a()
-		fmt.Fprintf(h, "%s/%s", s.Name, r.EnterpriseID) // never fails
-		if score := h.Sum64(); best == nil || score > most {
-			best, most = s, score
+		if s.Name == name {
+			return s
 		}
 	}
-	return best
+	return nil
 }
 
-// takes is why no server takes a request, or empty.
-func (p *performer) takes(r *machine.RequestBody) string {
-	if p.of(r, nil) != nil {
-		return ""
-	}
-	return p.without(r, nil)
+// having is the server that has a database, or nil where the configuration lacks it.
+func (p *performer) having(has *machine.Allocated) *target {
+	name, _, _ := strings.Cut(has.DatabaseID, "/")
+	return p.named(name)
 }
 
-func (p *performer) without(r *machine.RequestBody, has *machine.Allocated) string {
-	if has != nil {
-		return fmt.Sprintf("no server of the configuration has the database %s: put its server back into tenants.servers", has.DatabaseID)
-	}
-	return fmt.Sprintf("no server of the configuration (tenants.servers) takes the region %s and the size %s", cmp.Or(r.Region, config.DefaultRegion), cmp.Or(r.Spec, config.DefaultSize))
+func without(has *machine.Allocated) error {
+	return pg.Refuse("no server of the configuration has the database %s: put its server back into tenants.servers", has.DatabaseID)
 }
 
 // Look finds how far a copy is.
 func (p *performer) Look(ctx context.Context, e *machines.Entity, _ bool) (machines.Finding, error) {
 	d, ok := e.Data.(*machine.Data)
-	if !ok || e.State != machine.Copying || d.Phase != machine.Executing {
+	if !ok || e.State != machine.Copying || d.Phase != machine.Executing || d.Database == nil {
 		return machines.Finding{Until: time.Now().Add(time.Second)}, nil
 	}
-	s := p.of(&d.Request, d.Database)
+	s := p.having(d.Database)
 	if s == nil {
 		return machines.Finding{}, nil
 	}

@@ -69,6 +69,9 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 		rules[name] = catalog.Rule{Kind: catalog.Kind(r.Kind), Column: r.Column, Via: r.Via}
 	}
 	p := &performer{}
+	if p.catalogue, err = newCatalogue(ctx, h); err != nil {
+		return server.Work{}, err
+	}
 	if p.mirror, err = newMirror(ctx, h); err != nil {
 		return server.Work{}, err
 	}
@@ -96,7 +99,10 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 			return server.Work{}, fmt.Errorf("tenants.migrations: %w", err)
 		}
 	}
-	d := newDoor(p.takes)
+	d := newDoor(func(ctx context.Context, r *machine.RequestBody) error {
+		_, _, err := p.catalogue.place(ctx, r)
+		return err
+	})
 	d.share(Sessions{Machine: machine.Machine, Index: h.Indexes.Get(machine.Machine.Name), Asks: asks})
 	if err := audits(ctx, h); err != nil {
 		return server.Work{}, err
@@ -105,7 +111,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	all.Audit(ctx, h, RoleAudit, machine.Machine)
 	h.API(func(o *api.Options) {
 		d.next, o.Admit = o.Admit, d.admit
-		o.More = append(o.More, func(p api.Parts) func(*rest.Router) []*rest.Route { return apiaudit.New(p.JS, h.Deps.Names).Routes })
+		o.More = append(o.More, func(p api.Parts) func(*rest.Router) []*rest.Route { return apiaudit.New(p.JS, h.Deps.Names).Routes }, func(api.Parts) func(*rest.Router) []*rest.Route { return all.catalogue.routes })
 	})
 	h.Go(ctx, "the notes of who knows where tenants are", p.mirror.notes)
 	h.Role(ctx, Role, func(ctx context.Context) error {
