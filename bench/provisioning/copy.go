@@ -127,7 +127,7 @@ func (b *bench) spent() (self, family time.Duration, err error) {
 // moved is the mover as a session in mode offline runs it: cutting the ranges is part of it, the comparison is not.
 func moved(parallel int) func(context.Context, pg.Address, pg.Address, []*catalog.Table) (time.Duration, error) {
 	return func(ctx context.Context, source, target pg.Address, tables []*catalog.Table) (time.Duration, error) {
-		m := &mover.Mover{Source: source, Target: target, Session: "bench", Fence: 1, Enterprise: who, Tables: tables, SameOrder: true, Parallel: parallel}
+		m := &mover.Mover{Source: source, Target: target, Session: "bench", Fence: 1, Enterprise: who, Tables: tables, Parallel: parallel}
 		if err := m.Take(ctx); err != nil {
 			return 0, err
 		}

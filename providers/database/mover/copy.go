@@ -94,12 +94,12 @@ func (m *Mover) table(ctx context.Context, source, target *pgx.Conn, t *catalog.
 
 // spans reads ranges of a table that the target has.
 func spans(ctx context.Context, conn *pgx.Conn, t *catalog.Table, which string) ([]span, error) {
-	rows, err := conn.Query(ctx, `select n, low, high from instar.range where table_name = $1 and `+which+` order by n`, t.String())
+	rows, err := conn.Query(ctx, `select n, low, high, by_bytes from instar.range join instar.moved using (table_name) where table_name = $1 and `+which+` order by n`, t.String())
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (s span, err error) {
-		return s, row.Scan(&s.n, &s.low, &s.high)
+		return s, row.Scan(&s.n, &s.low, &s.high, &s.bytes)
 	})
 }
 
@@ -132,7 +132,7 @@ func done(ctx context.Context, tx pgx.Tx, t *catalog.Table, s span, rows, bytes 
 
 // pour copies the rows of a range from the source, in whatever transaction it is, to the target.
 func (m *Mover) pour(ctx context.Context, source, target *pgx.Conn, t *catalog.Table, s span) (rows, bytes int64, err error) {
-	return m.carry(ctx, source, target, t, t.Where(m.Enterprise)+" and "+m.within(t, s))
+	return m.carry(ctx, source, target, t, t.Where(m.Enterprise)+" and "+within(t, s))
 }
 
 // carry copies the rows of a table for which a condition holds.

@@ -14,7 +14,9 @@
 //     whoever wrote meanwhile. What was written after it is the business of the fence, or of the subscription.
 //   - Behind a fence the tenant's rows are the same at any time, so each range is a statement with a snapshot of its own: one that lasts as long as a large tenant is compared
 //     would keep the source from cleaning up after everybody. Tables that are copied whole are written by others: each is read in one snapshot.
-//     So is, first, one whose key has a column of text, unless both databases order texts alike ([Mover.SameOrder]): no index has the order of its ranges, so a read of one passes over all rows of the tenant.
+//     So is, first, one whose key has a column of text, where the databases order texts in different ways: no index has the order of its ranges, so a read of one passes over all rows of the tenant.
+//   - Ranges keep the order in which they were cut. Where databases that say of themselves that they order texts alike do not, rows are compared otherwise than they lie, and the comparison
+//     fails. It never succeeds without all rows: whatever the order, each row is within some range.
 //   - The source is only read. Nothing in the target fires: its sessions run as replicas (session_replication_role).
 //   - Bytes per second are limited over all tables together. Memory does not depend on the size of rows or tables.
 package mover

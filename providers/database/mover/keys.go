@@ -155,7 +155,7 @@ func (m *Mover) differences(ctx context.Context, source, target *pgx.Conn, t *ca
 		return nil, 0, err
 	}
 	for _, s := range f.spans {
-		if err := m.differ(ctx, source, target, t, m.within(t, s), k); err != nil {
+		if err := m.differ(ctx, source, target, t, within(t, s), k); err != nil {
 			return nil, 0, err
 		}
 	}

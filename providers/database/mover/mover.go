@@ -20,7 +20,6 @@ type Mover struct {
 	Fence          uint64 // of this attempt
 	Enterprise     string
 	Tables         []*catalog.Table
-	SameOrder      bool // both databases order texts alike; else keys are compared by their bytes
 	Fenced         bool // nobody writes the tenant's rows in the source, so that they need not be read in one snapshot
 
 	RangeRows  int            // at most, per range; 0 is 10,000
@@ -39,8 +38,14 @@ const setup = `
 	revoke all on schema instar from public;
 	create table if not exists instar.session (id text primary key, fence bigint not null, changed_at timestamptz not null default now());
 	create table if not exists instar.moved (
-		table_name text primary key, session text not null, rows bigint not null, planned_at timestamptz not null default now(), verified_at timestamptz
+		table_name text primary key, session text not null, rows bigint not null, planned_at timestamptz not null default now(), verified_at timestamptz,
+		by_bytes boolean not null default true
 	);
+	do $$ begin -- of an earlier version; ALTER TABLE would wait for readers each time
+		if not exists (select from pg_attribute where attrelid = 'instar.moved'::regclass and attname = 'by_bytes') then
+			alter table instar.moved add column by_bytes boolean not null default true;
+		end if;
+	end $$;
 	create table if not exists instar.range (
 		table_name text not null references instar.moved on delete cascade, n integer not null, low text[], high text[],
 		rows bigint, bytes bigint, done_at timestamptz, primary key (table_name, n)

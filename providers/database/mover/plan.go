@@ -16,6 +16,7 @@ import (
 type span struct {
 	n         int
 	low, high []string
+	bytes     bool // in the order of the bytes of texts, see byBytes
 }
 
 // Prepare cuts the tables into ranges, where that was not done yet by this session. Rows that the target has before, such as those that
@@ -33,7 +34,11 @@ func (m *Mover) prepare(ctx context.Context, source, target *pgx.Conn) error {
 		if there {
 			continue
 		}
-		rows, spans, err := m.cut(ctx, source, t, span{})
+		bytes, err := byBytes(ctx, source, target, t)
+		if err != nil {
+			return fmt.Errorf("table %s: %w", t, err)
+		}
+		rows, spans, err := m.cut(ctx, source, t, span{bytes: bytes})
 		if err != nil {
 			return fmt.Errorf("table %s: %w", t, err)
 		}
@@ -46,13 +51,13 @@ func (m *Mover) prepare(ctx context.Context, source, target *pgx.Conn) error {
 
 // cut counts the rows of an open span and finds every n-th key, in one pass over them. The last of the spans that it is cut into is open again.
 func (m *Mover) cut(ctx context.Context, conn *pgx.Conn, t *catalog.Table, all span) (rows int64, spans []span, err error) {
-	where := t.Where(m.Enterprise) + " and " + m.within(t, all)
+	where := t.Where(m.Enterprise) + " and " + within(t, all)
 	var width float64
 	err = conn.QueryRow(ctx, fmt.Sprintf(`select coalesce(avg(octet_length(%[1]s::text)), 0)::float8 from (select %[1]s.* from %[2]s %[1]s where %[3]s limit 200) %[1]s`, catalog.Alias, t.Quoted(), where)).Scan(&width)
 	if err != nil {
 		return 0, nil, fmt.Errorf("cannot read it: %w", err)
 	}
-	keys := m.keyColumns(t)
+	keys := keyColumns(t, all.bytes)
 	texts := make([]string, len(keys))
 	for i, c := range t.Key {
 		texts[i] = "q." + pg.Ident(c.Name) + "::text"
@@ -71,7 +76,7 @@ func (m *Mover) cut(ctx context.Context, conn *pgx.Conn, t *catalog.Table, all s
 	low, at := all.low, []string(nil)
 	_, err = pgx.ForEachRow(found, []any{&rows, &at}, func() error {
 		high := append([]string(nil), at...)
-		spans = append(spans, span{n: all.n + len(spans), low: low, high: high})
+		spans = append(spans, span{n: all.n + len(spans), low: low, high: high, bytes: all.bytes})
 		low = high
 		return nil
 	})
@@ -131,27 +136,55 @@ func (m *Mover) perRange(width float64) int64 {
 	return max(1, min(most, int64(float64(bytes)/max(width, 1))))
 }
 
-// keyColumns are the columns of the key with the order in which both databases have them.
-func (m *Mover) keyColumns(t *catalog.Table) []string {
+// keyColumns are the columns of the key as they are ordered.
+func keyColumns(t *catalog.Table, bytes bool) []string {
 	list := make([]string, len(t.Key))
 	for i, c := range t.Key {
 		list[i] = catalog.Alias + "." + pg.Ident(c.Name)
-		if m.recollated(c) {
+		if bytes && c.Collated {
 			list[i] += ` collate "C"`
 		}
 	}
 	return list
 }
 
-// recollated are columns that are ordered otherwise than an index of them is, because each database may order their values in its own way.
-func (m *Mover) recollated(c catalog.Column) bool { return c.Collated && !m.SameOrder }
+// collations says how a database orders the values of some columns. What it says of two databases is the same only if they order them alike.
+const collations = `
+	select coalesce(string_agg(concat_ws(' ', pg_encoding_to_char(d.encoding), case c.collprovider when 'd' then
+			jsonb_build_array(to_jsonb(d) -> 'datlocprovider', d.datcollate, to_jsonb(d) -> 'daticulocale', to_jsonb(d) -> 'datlocale', to_jsonb(d) -> 'daticurules')::text || coalesce(pg_database_collation_actual_version(d.oid), '')
+			else (to_jsonb(c) - '{oid,collname,collnamespace,collowner,collversion,collencoding}'::text[])::text || coalesce(pg_collation_actual_version(c.oid), '') end), ', ' order by k.n), '')
+	from unnest($2::text[]) with ordinality k (name, n) join pg_attribute a on a.attrelid = $1::text::regclass and a.attname = k.name join pg_collation c on c.oid = a.attcollation
+		join pg_database d on d.datname = current_database()`
 
-// reordered reports whether no index of the key has its order.
-func (m *Mover) reordered(t *catalog.Table) bool { return slices.ContainsFunc(t.Key, m.recollated) }
+// byBytes reports whether ranges of a table have to be in the order of the bytes of texts, which no index has: because the databases order them in different ways. Ranges that are in
+// the order of the key are read by its index.
+func byBytes(ctx context.Context, source, target *pgx.Conn, t *catalog.Table) (bool, error) {
+	names := []string{}
+	for _, c := range t.Key {
+		if c.Collated {
+			names = append(names, c.Name)
+		}
+	}
+	if len(names) == 0 {
+		return false, nil
+	}
+	var said [2]string
+	for i, conn := range []*pgx.Conn{source, target} {
+		if err := conn.QueryRow(ctx, collations, t.Quoted(), names).Scan(&said[i]); err != nil {
+			return false, fmt.Errorf("cannot read how its key is ordered: %w", err)
+		}
+	}
+	return said[0] != said[1], nil
+}
+
+// reordered reports whether no index of the key has the order of a span.
+func reordered(t *catalog.Table, s span) bool {
+	return s.bytes && slices.ContainsFunc(t.Key, func(c catalog.Column) bool { return c.Collated })
+}
 
 // within is the condition of a range.
-func (m *Mover) within(t *catalog.Table, s span) string {
-	row := "(" + strings.Join(m.keyColumns(t), ", ") + ")"
+func within(t *catalog.Table, s span) string {
+	row := "(" + strings.Join(keyColumns(t, s.bytes), ", ") + ")"
 	bound := func(values []string) string {
 		list := make([]string, len(values))
 		for i, v := range values {
@@ -177,11 +210,28 @@ func (m *Mover) store(ctx context.Context, conn *pgx.Conn, t *catalog.Table, row
 		if _, err := tx.Exec(ctx, `delete from `+t.Quoted()); err != nil {
 			return fmt.Errorf("cannot empty it in the target: %w", err)
 		}
-		if _, err := tx.Exec(ctx, `insert into instar.moved (table_name, session, rows) values ($1, $2, $3)`, t.String(), m.Session, rows); err != nil {
+		if _, err := tx.Exec(ctx, `insert into instar.moved (table_name, session, rows, by_bytes) values ($1, $2, $3, $4)`, t.String(), m.Session, rows, spans[0].bytes); err != nil {
 			return err
 		}
 		return insert(ctx, tx, t, spans)
 	})
+}
+
+// Has counts the rows that the target has of some tables.
+func (m *Mover) Has(ctx context.Context, tables []*catalog.Table) (rows int64, err error) {
+	conn, err := m.target(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer pg.Close(conn)
+	for _, t := range tables {
+		var n int64
+		if err := conn.QueryRow(ctx, `select count(*) from `+t.Quoted()).Scan(&n); err != nil {
+			return 0, fmt.Errorf("target: cannot count the rows of %s: %w", t, err)
+		}
+		rows += n
+	}
+	return rows, nil
 }
 
 // Estimate counts the rows of the tables, and about how long a copy takes at that many rows per second.

@@ -24,7 +24,7 @@ type Discrepancy struct {
 	Type     string `json:"type"`
 	Source   Digest `json:"source"`
 	Target   Digest `json:"target"`
-	Ranges   int    `json:"ranges"`   // that differ
+	Ranges   []int  `json:"ranges"`   // that differ, by their numbers
 	Repaired bool   `json:"repaired"` // they were copied again, and are the same now
 }
 
@@ -103,7 +103,10 @@ func (m *Mover) compare(ctx context.Context, source, target *pgx.Conn, t *catalo
 	if len(f.spans) == 0 {
 		return nil, f.source.Rows, m.verified(ctx, target, t)
 	}
-	d := &Discrepancy{Table: t.String(), Type: ChecksumMismatch, Source: f.source, Target: f.target, Ranges: len(f.spans)}
+	d := &Discrepancy{Table: t.String(), Type: ChecksumMismatch, Source: f.source, Target: f.target}
+	for _, s := range f.spans {
+		d.Ranges = append(d.Ranges, s.n)
+	}
 	if f.source.Rows != f.target.Rows {
 		d.Type = RowCountMismatch
 	}
@@ -136,12 +139,16 @@ func (m *Mover) differing(ctx context.Context, source, target *pgx.Conn, t *cata
 		return f, err
 	}
 	if len(known) == 0 { // it came after the move
-		known = []span{{}}
+		bytes, err := byBytes(ctx, source, target, t)
+		if err != nil {
+			return f, err
+		}
+		known = []span{{bytes: bytes}}
 	}
 	if known, err = m.cutOpen(ctx, source, t, known, nil); err != nil {
 		return f, err
 	}
-	if m.reordered(t) {
+	if reordered(t, known[0]) {
 		if f, err = m.ranges(ctx, source, target, t, []span{{}}); err != nil || len(f.spans) == 0 {
 			return f, err
 		}
@@ -177,7 +184,7 @@ func (m *Mover) ranges(ctx context.Context, source, target *pgx.Conn, t *catalog
 func (m *Mover) again(ctx context.Context, source, target *pgx.Conn, t *catalog.Table, differ []span) error {
 	return m.fenced(ctx, target, func(tx pgx.Tx) error {
 		for _, s := range differ {
-			if _, err := tx.Exec(ctx, fmt.Sprintf(`delete from %s %s where %s`, t.Quoted(), catalog.Alias, m.within(t, s))); err != nil {
+			if _, err := tx.Exec(ctx, fmt.Sprintf(`delete from %s %s where %s`, t.Quoted(), catalog.Alias, within(t, s))); err != nil {
 				return fmt.Errorf("cannot empty range %d: %w", s.n, err)
 			}
 		}
@@ -212,7 +219,7 @@ func (m *Mover) digests(ctx context.Context, source, target *pgx.Conn, t *catalo
 // digest is the count and the sum of the hashes: a sum tells a row that is there twice, and does not depend on the order.
 func (m *Mover) digest(ctx context.Context, conn *pgx.Conn, t *catalog.Table, where string, s span) (d Digest, err error) {
 	err = conn.QueryRow(ctx, fmt.Sprintf(`select count(*), coalesce(sum(%s::numeric), 0)::text from %s %s where %s and %s`,
-		t.Hash(), t.Quoted(), catalog.Alias, where, m.within(t, s))).Scan(&d.Rows, &d.Hash)
+		t.Hash(), t.Quoted(), catalog.Alias, where, within(t, s))).Scan(&d.Rows, &d.Hash)
 	if err != nil {
 		return d, fmt.Errorf("cannot compare rows: %w", err)
 	}

@@ -36,7 +36,7 @@ func TestATenantIsCopiedWhileItIsWrittenTo(t *testing.T) {
 
 	s := &cutover.Source{Address: source, Enterprise: "acme", Session: "s1", Attempt: 1}
 	require.NoError(t, s.Setup(t.Context()))
-	m := &mover.Mover{Source: source, Target: target, Session: "s1", Fence: 1, Enterprise: "acme", Tables: report.Tables, SameOrder: true, RangeRows: 20}
+	m := &mover.Mover{Source: source, Target: target, Session: "s1", Fence: 1, Enterprise: "acme", Tables: report.Tables, RangeRows: 20}
 	require.NoError(t, m.Take(t.Context()))
 	require.NoError(t, m.Prepare(t.Context()))
 
