@@ -115,6 +115,8 @@ type Failure struct {
 	RetryAfter time.Duration `json:"retryAfter,omitempty"` // nanoseconds; the least wait that the provider asks for
 	Fence      uint64        `json:"fence,omitempty"`      // the one that the provider has seen, when it refuses an older one: the next try comes with a higher one
 	At         time.Time     `json:"at,omitzero"`
+
+	Details json.RawMessage `json:"details,omitempty"` // for a program; what it says depends on the code. At most MaxDetails bytes, or there are none
 }
 
 func (f *Failure) Error() string { return f.Code + ": " + f.Message }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math"
 	"strings"
 	"time"
@@ -18,12 +19,9 @@ const retryPrefix = "retry-"
 func (s *stepping[D]) start(effect string, try int) {
 	s.disarm(retryPrefix + effect)
 	id := attemptID(effect, s.next.Version, try, s.in.Nonce)
-	effects := map[string]Attempt{effect: {ID: id, Try: try, Since: s.in.Time}}
-	for n, a := range s.next.Effects {
-		if n != effect {
-			effects[n] = a
-		}
-	}
+	effects := map[string]Attempt{}
+	maps.Copy(effects, s.next.Effects)
+	effects[effect] = Attempt{ID: id, Try: try, Since: s.in.Time}
 	s.next.Effects = effects
 	body, route := s.task(effect)
 	s.out.Messages = append(s.out.Messages, Message{Kind: KindEffect, Name: effect, At: s.in.Time, Body: body, Route: route})
@@ -104,8 +102,8 @@ func (s *stepping[D]) giveUp(info *EffectInfo, attempt string, failure *Failure)
 	return s.feed(info.Failed)
 }
 
-// MaxFailure is how many bytes of what a provider says of a failure are kept, and maxFailureCode of its code.
-const MaxFailure, maxFailureCode = 1024, 256
+// MaxFailure is how many bytes of what a provider says of a failure are kept, and maxFailureCode of its code. Details that have more than MaxDetails, or are no JSON, are not kept.
+const MaxFailure, maxFailureCode, MaxDetails = 1024, 256, 8192
 
 // MaxRetryAfter is for how long a provider can put the next try off.
 const MaxRetryAfter = 24 * time.Hour
@@ -121,6 +119,9 @@ func (f Failure) bounded() Failure {
 	}
 	f.Code, f.Message = plain(f.Code, maxFailureCode), plain(f.Message, MaxFailure)
 	f.RetryAfter = min(f.RetryAfter, MaxRetryAfter)
+	if len(f.Details) > MaxDetails || !json.Valid(f.Details) {
+		f.Details = nil
+	}
 	return f
 }
 
@@ -143,10 +144,7 @@ func (s *stepping[D]) planRetry(effect string, attempt Attempt, failure *Failure
 	wait := max(info.Retry.wait(attempt.Try, s.next.Key()+attempt.ID), failure.RetryAfter)
 	at := s.in.Time.Add(wait)
 	attempt.NextTry, attempt.Error = &at, failure
-	effects := map[string]Attempt{}
-	for n, a := range s.next.Effects {
-		effects[n] = a
-	}
+	effects := maps.Clone(s.next.Effects)
 	effects[effect] = attempt
 	s.next.Effects = effects
 	if !info.looks {

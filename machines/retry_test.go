@@ -128,6 +128,13 @@ func TestWhatAProviderSaysIsBounded(t *testing.T) {
 		require.True(t, strings.HasPrefix(b.e.LastError.Message, "é  level=ERROR"))
 		require.False(t, strings.ContainsFunc(b.e.LastError.Code+b.e.LastError.Message, unicode.IsControl))
 	}
+	for details, kept := range map[string]bool{`{"rows":3}`: true, "": false, `"` + strings.Repeat("x", machines.MaxDetails) + `"`: false} {
+		b := setup(t, "buy")
+		failure := machines.Failure{Code: "c", Message: "m", Details: []byte(details)}
+		_, err := b.fail("heat", failure)
+		require.NoError(t, err)
+		require.Equal(t, kept, b.e.LastError.Details != nil, details)
+	}
 }
 
 func TestAFailureIsToldOnce(t *testing.T) {

@@ -13,6 +13,7 @@ var kind = session.New(session.Kind[Data]{
 	Prefix: "provisioning.db", Stages: Stages, Resources: resources, Actions: actions, About: about, Take: take,
 	DryRun:    func(s *step) bool { return s.Data.Request.DryRun },
 	Approval:  func(s *step) bool { return s.Data.Request.Approval },
+	Failing:   func(d *Data, f machines.Failure) { Unfenced(&d.Trail, f, Verifying, "") },
 	RollsBack: func(d *Data) bool { return d.Request.OnFailure == "rollback" },
 	Patience: func(d *Data) time.Duration {
 		return cmp.Or(time.Duration(d.Request.IdleSeconds)*time.Second, 30*time.Minute)
@@ -24,6 +25,9 @@ func task(s *step) any {
 	t := Task{Session: s.Entity().Key(), Attempt: d.Attempt, Request: d.Request, Database: d.Database, Ledger: d.Ledger, Epoch: d.Epoch}
 	if d.Plan != nil {
 		t.Server = d.Plan.Server
+	}
+	if d.Verified != nil {
+		t.Fenced = d.Verified.Fenced
 	}
 	if d.Phase == RollingBack {
 		t.Actions, t.Writes = kind.Planned(d, s.Entity().State), d.Writes
@@ -75,7 +79,7 @@ func take(k *session.Kind[Data], s *step, _ *Stage, more map[string]any) {
 			k.Mark(s, session.Created, KindFence)
 		}
 	case *Verified:
-		more["result"] = b
+		d.Verified, more["result"] = b, b
 		k.Mark(s, session.Created, KindFence)
 	case *Switched:
 		d.Epoch, more["epoch"] = b.Epoch, b.Epoch

@@ -19,6 +19,7 @@ type Data struct {
 	Database   *Allocated `json:"database,omitempty"`
 	Migrations int        `json:"migrations,omitempty"` // that the database has
 	Progress   *Progress  `json:"progress,omitempty"`
+	Verified   *Verified  `json:"verified,omitempty"` // the last comparison that has succeeded
 	session.Trail
 	RotatedAt time.Time `json:"rotatedAt,omitzero"`
 	session.End
@@ -179,6 +180,25 @@ type Verified struct {
 	Tables   int   `json:"tables"`
 	Rows     int64 `json:"rows"`
 	Repaired int   `json:"repaired,omitempty"` // tables of which ranges were copied again
+
+	Discrepancies []Discrepancy `json:"discrepancies,omitempty"` // of those tables
+	Fenced        []string      `json:"fenced,omitempty"`        // tables, as SQL writes them, that are closed to the tenant's writers since
+}
+
+// Discrepancy is a table that was not the same on both sides. Those that remain are in the details of the failure, see [Details].
+type Discrepancy struct {
+	Table    string `json:"table"`
+	Type     string `json:"type"` // row_count_mismatch or checksum_mismatch
+	Source   int64  `json:"sourceRows"`
+	Target   int64  `json:"targetRows"`
+	Ranges   []int  `json:"ranges,omitempty"` // the first 20, by their numbers in instar.range of the target
+	Rows     int    `json:"rows,omitempty"`   // that differ, where single rows were compared (mode online)
+	Repaired bool   `json:"repaired,omitempty"`
+}
+
+// Details are those of a failed comparison.
+type Details struct {
+	Discrepancies []Discrepancy `json:"discrepancies"` // the first 20
 }
 
 // Switched says where the routing points now.
@@ -194,6 +214,7 @@ type Task struct {
 	Server   string      `json:"server,omitempty"` // of the plan
 	Database *Allocated  `json:"database,omitempty"`
 	Ledger   []Entry     `json:"ledger,omitempty"`
+	Fenced   []string    `json:"fenced,omitempty"`  // tables that have to be fenced when the routing is switched
 	Actions  []Action    `json:"actions,omitempty"` // of an undo, in order
 	Writes   string      `json:"writes,omitempty"`  // what an undo does with those since the switch
 	Epoch    int64       `json:"epoch,omitempty"`   // of the routing, which the shared database has reached; 0 before the switch

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/session"
 )
 
@@ -25,6 +26,16 @@ const ActionCheck = "check_tenant_runtime"
 
 // ActionAdmit is [session.ActionAdmit].
 const ActionAdmit = session.ActionAdmit
+
+// CodeUnfenced is the code of a switch that found the tenant's writers let in again: nothing was switched, and everything has to be compared once more.
+const CodeUnfenced = "FENCE_LOST"
+
+// Unfenced has a retry after such a switch go on with the comparison.
+func Unfenced(t *session.Trail, f machines.Failure, state, step string) {
+	if f.Code == CodeUnfenced {
+		t.FailedFrom, t.FailedStep = state, step
+	}
+}
 
 // CodeShut is the code of an undo that has closed a tenant's own database to it and could not open it again. It is no end of an undo: the next one goes on there.
 const CodeShut = "TENANT_SHUT_OUT"

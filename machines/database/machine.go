@@ -77,7 +77,7 @@ var Stages = []Stage{
 		Started: EventVerificationStarted, Ended: []string{EventVerificationCompleted}, Body: Verified{}, Doc: "Every table is compared by count and hash.",
 	},
 	{
-		State: Switching, Effect: "switch", Done: "switched", Failed: "switch-failed", Next: Ready, Timeout: 5 * time.Minute, Code: "SWITCHING_FAILED",
+		State: Switching, Effect: "switch", Done: "switched", Failed: "switch-failed", Next: Ready, Timeout: 5 * time.Minute, Code: "SWITCHING_FAILED", Codes: map[string]bool{CodeUnfenced: false},
 		Started: EventSwitchingStarted, Ended: []string{EventSwitchingCompleted, EventReady}, Body: Switched{}, Doc: "The tenant's traffic is being sent to its own database.", Firm: true,
 	},
 }

@@ -65,11 +65,12 @@ func request(s *step) {
 	kind.Begin(s, &Stages[0], 1)
 }
 
-// failing: a slug that is taken is another tenant's, and so is the instance of its name. They leave the ledger, or an undo would take them from it.
+// failing: a slug that is taken is another tenant's, and so is the instance of its name. They leave the ledger, or an undo would take them from it. Where the fence was lost, retry compares again.
 func failing(d *Data, f machines.Failure) {
 	if f.Code == CodeSlug {
 		d.disown()
 	}
+	database.Unfenced(&d.Trail, f, Verifying, stepCompare)
 }
 
 func (d *Data) disown() {
@@ -155,7 +156,7 @@ func take(k *session.Kind[Data], s *step, g *session.Stage, more map[string]any)
 		k.Mark(s, session.Created, KindCert)
 		more["certificate"] = b
 	case *database.Verified:
-		more["result"] = b
+		d.Verified, more["result"] = b, b
 		k.Mark(s, session.Created, database.KindFence)
 	case *Proven:
 		more["result"] = b

@@ -24,6 +24,7 @@ type Data struct {
 	App           *App                `json:"app,omitempty"`
 	Migrations    int                 `json:"migrations,omitempty"`
 	Progress      *database.Progress  `json:"progress,omitempty"`
+	Verified      *database.Verified  `json:"verified,omitempty"`
 	PrimaryDomain string              `json:"primaryDomain,omitempty"`
 	Route         *Route              `json:"route,omitempty"`
 	Certificate   *Certificate        `json:"certificate,omitempty"`

@@ -113,7 +113,7 @@ var Stages = []session.Stage{
 		Started: EventComparing, Ended: []string{EventVerificationCompleted}, Body: database.Verified{}, Doc: "Every table is compared by count and hash.",
 	},
 	{
-		State: Verifying, Step: stepSwitch, Effect: "switch", Done: "switched", Failed: "switch-failed", Next: Ready, Timeout: 5 * time.Minute, Code: "SWITCHING_FAILED",
+		State: Verifying, Step: stepSwitch, Effect: "switch", Done: "switched", Failed: "switch-failed", Next: Ready, Timeout: 5 * time.Minute, Code: "SWITCHING_FAILED", Codes: map[string]bool{database.CodeUnfenced: false},
 		Started: EventSwitchingStarted, Ended: []string{EventSwitchingCompleted, EventReady}, Body: database.Switched{}, Doc: "The tenant's traffic is being sent to its own instance.", Firm: true,
 	},
 }

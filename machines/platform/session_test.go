@@ -148,6 +148,16 @@ func TestARetryBeginsWithTheStepThatFailed(t *testing.T) {
 	}
 }
 
+// A switch that has found the tenant's writers let in again is not repeated before everything is compared once more.
+func TestARetryAfterALostFenceComparesAgain(t *testing.T) {
+	t.Parallel()
+	l := reach(t, "switch", moved)
+	l.fail("switch", database.CodeUnfenced)
+	require.Equal(t, database.CodeUnfenced, l.e.LastError.Code)
+	l.step(machines.Input{Command: "retry"})
+	require.Contains(t, l.e.Effects, "verify")
+}
+
 // A rollback that was refused because of what the tenant has written since has taken nothing back, so the session may also go on.
 func TestARetryIsPossibleAfterARollbackThatWasRefused(t *testing.T) {
 	t.Parallel()

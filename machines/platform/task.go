@@ -32,6 +32,9 @@ func task(s *step) any {
 		Step: d.Step, Platform: d.Request, Slug: d.Slug, Name: d.name(), PrimaryDomain: d.PrimaryDomain,
 		Instance: d.Instance, Storage: d.Storage, App: d.App, Route: d.Route, Certificate: d.Certificate, Upgrade: d.Upgrade, RetiringAt: d.RetiringAt,
 	}
+	if d.Verified != nil {
+		t.Fenced = d.Verified.Fenced
+	}
 	if d.Plan != nil {
 		t.Server = d.Plan.Server
 	}

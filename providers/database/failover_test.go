@@ -139,6 +139,39 @@ func takeOver(ctx context.Context, first, second *postgres.Cluster) error {
 	return err
 }
 
+// unfence removes the fences of all tenants, as a failover to a standby that followed from afar does.
+const unfence = `do $$ declare f regprocedure; begin
+	for f in select p.oid from pg_proc p where proname like 'fence\_%' and pronamespace = 'instar'::regnamespace loop execute format('drop function %s cascade', f); end loop; end $$`
+
+// A source that has failed over since the comparison may lack the fence: nothing is switched, and a retry compares again what was written since.
+func TestNothingIsSwitchedWithoutTheFence(t *testing.T) {
+	t.Parallel()
+	var f *faulty
+	var once sync.Once
+	f = setupFaulty(t, "overtaken", none, func(sql string) databasetest.Fault {
+		if strings.Contains(sql, "setval") { // after the comparison
+			once.Do(func() {
+				if err := errors.Join(exec(f.t, f.source, unfence), exec(f.t, f.source, `insert into public.settings values ('overtaken', 'since', 'x')`)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		return databasetest.None
+	})
+	f.command("request", `{"mode":"offline"}`)
+	f.goesOn(machine.Ready, machine.Failed)
+	require.Equal(t, machine.Failed, f.e.State)
+	require.Equal(t, machine.CodeUnfenced, f.e.LastError.Code, "%v", f.e.LastError)
+	require.Contains(t, f.e.LastError.Message, `"public"."settings"`)
+	require.Equal(t, "none", f.runtime())
+	shared := f.rows("")
+	require.Equal(t, machine.Verifying, f.e.Data.(*machine.Data).FailedFrom, "where a retry begins")
+	f.command("retry", ``)
+	f.goesOn(machine.Ready, machine.Failed)
+	f.moved("overtaken", "tenant_overtaken", shared)
+	require.Equal(t, pg.ReadOnly, pg.State(exec(t, f.source, `update public.settings set value = 'y' where enterprise_id = 'overtaken'`)))
+}
+
 // A source that has failed over after the copy, to a standby that followed it from afar, may lack the fence: it rises again before the comparison, which finds what was written meanwhile.
 func TestTheFenceRisesAgainBeforeTheComparison(t *testing.T) {
 	t.Parallel()
@@ -155,8 +188,7 @@ func TestTheFenceRisesAgainBeforeTheComparison(t *testing.T) {
 	require.Equal(t, machine.Verifying, f.e.Data.(*machine.Data).FailedFrom, "%v", f.e.LastError)
 	const write = `insert into public.settings values ('unfenced', 'since', 'x')`
 	require.Equal(t, pg.ReadOnly, pg.State(exec(t, f.source, write)))
-	databasetest.Exec(t, f.source, `do $$ declare f regprocedure; begin
-		for f in select p.oid from pg_proc p where proname like 'fence\_%' and pronamespace = 'instar'::regnamespace loop execute format('drop function %s cascade', f); end loop; end $$`)
+	databasetest.Exec(t, f.source, unfence)
 	databasetest.Exec(t, f.source, write)
 	shared := f.rows("")
 	full.Store(false)

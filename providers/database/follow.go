@@ -7,6 +7,7 @@ import (
 
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database/catalog"
+	"github.com/bcc94042/instar/providers/database/cutover"
 	"github.com/bcc94042/instar/providers/database/mover"
 	"github.com/bcc94042/instar/providers/database/online"
 	"github.com/bcc94042/instar/providers/database/pg"
@@ -99,7 +100,7 @@ func (j *job) follow(ctx context.Context) (_ any, err error) {
 	if _, err := j.mover.Sequences(ctx); err != nil {
 		return nil, err
 	}
-	return machine.Verified{Tables: len(j.report.Tables), Rows: rows + shared.Rows, Repaired: repaired + len(shared.Discrepancies)}, nil
+	return machine.Verified{Tables: len(j.report.Tables), Rows: rows + shared.Rows, Repaired: repaired + len(shared.Discrepancies), Discrepancies: discrepancies(shared.Discrepancies), Fenced: cutover.Fenced(j.report.Tables)}, nil
 }
 
 // narrow compares until few rows are pending, or not many fewer than a round before: then it cannot do better while the tenant writes.
@@ -154,7 +155,7 @@ func (j *job) last(ctx context.Context, open pending) (repaired int, err error) 
 		return 0, err
 	}
 	if len(left) > 0 {
-		return 0, pg.Later(0, "%d tables are not the same: %s", len(left), told(left))
+		return 0, differing(left)
 	}
 	return len(still), nil
 }

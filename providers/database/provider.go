@@ -111,6 +111,14 @@ func failure(effect string, err error) *machines.Failure {
 	if errors.Is(err, errShut) {
 		f.Code, f.Retryable = machine.CodeShut, true
 	}
+	var unequal *unequalError
+	if errors.As(err, &unequal) {
+		f.Details = unequal.details()
+	}
+	var unfenced *cutover.UnfencedError
+	if errors.As(err, &unfenced) {
+		f.Code = machine.CodeUnfenced
+	}
 	var obsolete *pg.ObsoleteError
 	if errors.As(err, &obsolete) {
 		f.Fence = obsolete.Seen

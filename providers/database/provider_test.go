@@ -129,11 +129,17 @@ func TestATenantIsMovedInEveryMode(t *testing.T) {
 			require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
 			name := "tenant_" + strings.ReplaceAll(tenant, "-", "_")
 			target := s.p.Server.Address(name, "")
+			var rows int64
 			for _, table := range databasetest.Tables {
 				if table != "events" {
-					require.Equal(t, databasetest.Rows(t, s.p.Source, table, tenant), databasetest.Rows(t, target, table, ""), table)
+					arrived := databasetest.Rows(t, target, table, "")
+					require.Equal(t, databasetest.Rows(t, s.p.Source, table, tenant), arrived, table)
+					rows += int64(len(arrived))
 				}
 			}
+			p := s.e.Data.(*machine.Data).Progress
+			require.Equal(t, []int64{rows, rows}, []int64{p.Rows, p.Total}, "whoever has copied them")
+			require.Equal(t, rows, s.e.Data.(*machine.Data).Verified.Rows)
 			require.Equal(t, "dedicated_db "+name, s.runtime())
 			d := s.e.Data.(*machine.Data)
 			c, err := s.p.Keys.Unseal(d.Database.Credentials, tenant, name)

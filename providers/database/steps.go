@@ -11,7 +11,6 @@ import (
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database/catalog"
 	"github.com/bcc94042/instar/providers/database/cutover"
-	"github.com/bcc94042/instar/providers/database/mover"
 	"github.com/bcc94042/instar/providers/database/pg"
 	"github.com/bcc94042/instar/providers/database/secret"
 )
@@ -205,6 +204,12 @@ func (j *job) copy(ctx context.Context) (_ any, err error) {
 		j.mover.Tables = rest
 	}
 	p, err := j.mover.Copy(ctx)
+	if err == nil && j.online() { // Postgres has copied the others
+		var rows int64
+		rows, err = j.mover.Has(ctx, j.kinds(catalog.Tenant))
+		p.Rows += rows
+		p.Total = max(p.Total, p.Rows) // more may have been written since they were counted
+	}
 	return machine.Progress{Table: p.Table, Rows: p.Rows, Total: p.Total, Bytes: p.Bytes, Rate: p.Rate}, err
 }
 
@@ -254,19 +259,11 @@ func (j *job) verify(ctx context.Context) (_ any, err error) {
 	if _, err := j.mover.Sequences(ctx); err != nil {
 		return nil, err
 	}
-	return machine.Verified{Tables: v.Tables, Rows: v.Rows, Repaired: len(v.Discrepancies)}, nil
-}
-
-// unequal says which tables are not the same.
-func unequal(v *mover.Verified) error {
-	var names []string
-	for _, d := range v.Open() {
-		names = append(names, fmt.Sprintf("%s (%s: %d rows in the source, %d in the target)", d.Table, d.Type, d.Source.Rows, d.Target.Rows))
+	done := machine.Verified{Tables: v.Tables, Rows: v.Rows, Repaired: len(v.Discrepancies), Discrepancies: discrepancies(v.Discrepancies)}
+	if j.body.Request.Mode != machine.ModeSnapshot {
+		done.Fenced = cutover.Fenced(j.report.Tables)
 	}
-	if len(names) == 0 {
-		return nil
-	}
-	return pg.Later(0, "%d tables are not the same: %s", len(names), strings.Join(names, ", "))
+	return done, nil
 }
 
 // removal is how long a switch tries to end the replication.
@@ -290,7 +287,7 @@ func (j *job) switchOver(ctx context.Context) (_ any, err error) {
 	}
 	now, err := j.source.KeepAndSwitch(ctx, cutover.Runtime{
 		IsolationMode: cutover.Dedicated, DatabaseID: j.body.Database.DatabaseID, DatabaseHost: j.body.Database.Host, DatabaseName: j.name, Status: "active",
-	})
+	}, j.body.Fenced)
 	if err != nil {
 		return nil, err
 	}

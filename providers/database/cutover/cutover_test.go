@@ -167,7 +167,7 @@ func TestTheRuntimeIsSwitchedAndGivenBackAsItWas(t *testing.T) {
 	require.NoError(t, err)
 	to := cutover.Runtime{IsolationMode: cutover.Dedicated, DatabaseID: "t1/tenant_acme", DatabaseHost: "h:1", DatabaseName: "tenant_acme", Status: "active"}
 	for range 2 {
-		now, err := s.KeepAndSwitch(t.Context(), to)
+		now, err := s.KeepAndSwitch(t.Context(), to, nil)
 		require.NoError(t, err)
 		require.Equal(t, int64(6), now.Epoch)
 	}

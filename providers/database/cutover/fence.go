@@ -36,6 +36,14 @@ func (s *Source) Fence(ctx context.Context, tables []*catalog.Table) error {
 	})
 }
 
+// Fenced are the tables that [Source.Fence] fences, as SQL writes them.
+func Fenced(tables []*catalog.Table) (names []string) {
+	for _, t := range fenced(tables) {
+		names = append(names, t.Quoted())
+	}
+	return names
+}
+
 // Lift lets the tenant's writers in again.
 func (s *Source) Lift(ctx context.Context, tables []*catalog.Table) error {
 	return s.with(ctx, func(conn *pgx.Conn) error {

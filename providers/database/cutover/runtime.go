@@ -82,9 +82,22 @@ func (s *Source) Switch(ctx context.Context, to Runtime) (now Runtime, err error
 	return s.change(ctx, to, func(pgx.Tx) error { return nil })
 }
 
-// KeepAndSwitch is [Source.Switch] in one transaction with what an undo needs: the row as it was before. The first that was kept stays.
-func (s *Source) KeepAndSwitch(ctx context.Context, to Runtime) (now Runtime, err error) {
+// UnfencedError says that the fence of a tenant does not stand where it has to. Nothing was switched.
+type UnfencedError struct{ Tables []string }
+
+func (e *UnfencedError) Error() string {
+	return fmt.Sprintf("the fence does not stand on %s, as after a failover to a standby that lacked it: what was written since is not compared", strings.Join(e.Tables, ", "))
+}
+
+func (e *UnfencedError) Unwrap() error { return &pg.RefusedError{Message: e.Error()} }
+
+// KeepAndSwitch is [Source.Switch] in one transaction with what an undo needs: the row as it was before. The first that was kept stays. Tables, as SQL writes them, have to be fenced, or it
+// is an [*UnfencedError]: the source may be another server than the one that was compared. What was switched already is not asked for.
+func (s *Source) KeepAndSwitch(ctx context.Context, to Runtime, tables []string) (now Runtime, err error) {
 	return s.change(ctx, to, func(tx pgx.Tx) error {
+		if err := s.fencedFor(ctx, tx, to, tables); err != nil {
+			return err
+		}
 		p, err := s.snapshot(ctx, tx)
 		if err != nil {
 			return err
@@ -96,6 +109,21 @@ func (s *Source) KeepAndSwitch(ctx context.Context, to Runtime) (now Runtime, er
 		_, err = tx.Exec(ctx, `update instar.attempt set previous = $2 where enterprise_id = $1 and previous is null`, s.Enterprise, string(text))
 		return err
 	})
+}
+
+// fencedFor fails where the row would be pointed elsewhere, and tables are not fenced.
+func (s *Source) fencedFor(ctx context.Context, tx pgx.Tx, to Runtime, tables []string) error {
+	now, err := s.read(ctx, tx)
+	if to.Epoch = now.Epoch; err != nil || now == to {
+		return err
+	}
+	var open []string
+	err = tx.QueryRow(ctx, `select coalesce(array_agg(name), '{}') from unnest($1::text[]) name
+		where (select count(*) from pg_trigger where tgrelid = to_regclass(name) and starts_with(tgname, $2) and tgenabled = 'A') < 4`, tables, "instar_fence_"+s.mark()+"_").Scan(&open)
+	if err == nil && len(open) > 0 {
+		err = &UnfencedError{Tables: open}
+	}
+	return err
 }
 
 // change does something before the row is pointed elsewhere.
