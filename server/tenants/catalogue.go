@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
@@ -34,6 +35,7 @@ type Size struct {
 
 // catalogue is what the bucket says. The configuration has the addresses of the servers, and what a size is that nobody has set.
 type catalogue struct {
+	log     *slog.Logger
 	sizes   *kv.Bucket[Size]
 	servers []config.TenantServer
 }
@@ -47,7 +49,7 @@ func newCatalogue(ctx context.Context, h *server.Host) (*catalogue, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &catalogue{sizes: sizes, servers: h.Config.Tenants.Servers}
+	c := &catalogue{log: h.Log, sizes: sizes, servers: h.Config.Tenants.Servers}
 	if err := c.seed(ctx); err != nil {
 		return nil, fmt.Errorf("cannot have the bucket %s say what the configuration does: %w", name, err)
 	}

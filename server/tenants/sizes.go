@@ -100,6 +100,7 @@ func (c *catalogue) set(q *rest.Request, schema *huma.Schema) error {
 	if err != nil {
 		return err
 	}
+	c.log.Info("a size of tenants' databases was set", "size", size, "regions", next.Regions, "by the configuration", !next.Set, "actor", q.Who.Name, "request", q.Id)
 	q.W.Header().Set("ETag", rest.ETag(revision))
 	return q.JSON(http.StatusOK, TenantSize{Name: size, Size: next, Revision: revision})
 }
