@@ -62,7 +62,7 @@ func (p *partition) purge(ctx context.Context, filter string, upTo uint64) error
 	case <-ctx.Done():
 		return fmt.Errorf("cannot purge %s in time: %w", stream, ctx.Err())
 	}
-	if p.e.NC.Stats().Reconnects != p.found.Reconnects { // a server that lost its last messages gives their sequences out again
+	if p.anew() {
 		return nil
 	}
 	if err := streams.Purge(ctx, p.e.NC, stream, filter, upTo); err != nil {
@@ -70,3 +70,6 @@ func (p *partition) purge(ctx context.Context, filter string, upTo uint64) error
 	}
 	return nil
 }
+
+// anew reports whether the connection was made anew since the partition began: a server that lost its last messages gives their sequences out again.
+func (p *partition) anew() bool { return p.e.NC.Stats().Reconnects != p.found.Reconnects }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/consumers/consumertest"
+	"github.com/bcc94042/instar/consumers/reconcile"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/publish"
@@ -48,6 +49,25 @@ func TestWhatAnotherOwnerHasPublishedIsNotSentAgain(t *testing.T) {
 	require.NoError(t, (&partition{e: w.engine}).resync(w.Ctx, c))
 	require.Equal(t, 1, c.Done)
 	require.Equal(t, w.Stream(streams.EventStream, ">")[0].Sequence, c.Last)
+}
+
+// An owner that knows an event which a server that was started anew has lost begins anew, too: the events of earlier batches may be lost with it, which only loading the entity shows. Where
+// nothing was started anew, somebody has removed that event.
+func TestAServerThatHasLostEventsIsNotWrittenOn(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
+	w.Ask(consumertest.ToThing("a", "create", ""))
+	w.Eventually("its event", func() bool { return len(w.Events("thing", "default.a")) == 1 })
+	e, _ := w.Entity(consumertest.Things, "default.a")
+	last := w.Stream(streams.EventStream, ">")[0].Sequence
+	p := &partition{e: w.engine, found: reconcile.History{Reconnects: w.NC.Stats().Reconnects}}
+	resync := func() error {
+		s := &cachedEntity{m: consumertest.Things, key: "default.a", entity: e}
+		return p.resync(w.Ctx, &chain{Chain: publish.Chain{Filter: w.Names.EventsOf("thing", "default.a"), Last: last + 1}, cached: s, messages: e.Outbox})
+	}
+	require.NoError(t, resync())
+	p.found.Reconnects++
+	require.ErrorContains(t, resync(), "has events up to")
 }
 
 // Somebody else takes a command from the consumer of a partition, and does nothing with it: those behind it, of the same entity, are not taken before it.

@@ -72,6 +72,7 @@ var (
 // run restarts the partition until ctx ends or it is to leave.
 func (p *partition) run(ctx context.Context) {
 	failing := time.Now() // since then
+	p.failures = map[uint64]int{}
 	for try := 0; ctx.Err() == nil; try++ {
 		started := time.Now()
 		err := p.serve(ctx)
@@ -80,9 +81,6 @@ func (p *partition) run(ctx context.Context) {
 		}
 		if time.Since(started) > 10*time.Second {
 			try, failing = 0, time.Now()
-		}
-		if publish.Permanent(err) && len(p.failures) > 0 {
-			try = min(try, 2) // its tries are counted; the others of the partition should not wait long for their end
 		}
 		p.e.Meter.Restarted(p.name)
 		if p.last > 0 { // it has taken commands
@@ -95,8 +93,9 @@ func (p *partition) run(ctx context.Context) {
 		} else {
 			p.e.Log.Error("the partition failed; restarting it from its ack floor", "partition", p.n, "error", err)
 		}
-		if time.Since(failing) < 20*time.Second {
-			try = min(try, 2) // a leader that died has a successor in a few seconds, which should not be waited for twice
+		// Tries of what is refused for good are counted, and the others of the partition should not wait long for their end; a leader that died has a successor in a few seconds.
+		if publish.Permanent(err) && len(p.failures) > 0 || time.Since(failing) < 20*time.Second {
+			try = min(try, 2)
 		}
 		if !wait.BackoffUnless(ctx, p.leave, try) {
 			return
@@ -111,9 +110,6 @@ func (p *partition) serve(ctx context.Context) error {
 	defer p.idle.Stop()
 	p.acker = p.bulkAcker()
 	defer p.acker.Stop()
-	if p.failures == nil {
-		p.failures = map[uint64]int{}
-	}
 	moved := p.e.NC.StatusChanged(nats.CONNECTED)
 	defer p.e.NC.RemoveStatusListener(moved)
 	if err := p.e.Synced(ctx); err != nil {

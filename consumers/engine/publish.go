@@ -157,17 +157,18 @@ func (p *partition) resync(ctx context.Context, c *chain) error {
 	if err := errors.Join(err, p.e.Synced(ctx, s.m.Plural)); err != nil {
 		return err
 	}
-	if last.Foreign(s.entity.Birth, s.baseVersion, c.messages) { // when it is loaded, it is reconciled
+	switch { // when it is loaded, it is reconciled
+	case last.Foreign(s.entity.Birth, s.baseVersion, c.messages):
 		return fmt.Errorf("%s %s has event %s of a life that is lost: %w", s.m.Name, s.key, last.ID, errSpeculation)
-	}
-	if last.Version > s.entity.Version {
+	case last.Version > s.entity.Version:
 		return fmt.Errorf("%s %s has an event of version %d, this owner knows %d: %w", s.m.Name, s.key, last.Version, s.entity.Version, publish.ErrConflict)
+	case last.Seq < c.Last && p.anew(): // what was stored before, of earlier versions too, may be lost
+		return fmt.Errorf("%s %s has events up to %d only, this owner knows %d: the server was started anew", s.m.Name, s.key, last.Seq, c.Last)
 	}
 	rest := reconcile.Unpublished(s.m.Name, s.key, c.messages, &last, &s.entity, p.found.Now())
 	if c.Duplicate && c.Done > c.past {
 		c.past, c.conflicts = c.Done, 0
 	}
-	c.Done, c.Last, c.Duplicate, c.Single, c.Err = max(len(c.messages)-len(rest), c.past), last.Seq, false, true, nil
-	s.lastEvent = last.Seq
+	c.Done, c.Last, c.Duplicate, c.Single, c.Err, s.lastEvent = max(len(c.messages)-len(rest), c.past), last.Seq, false, true, nil, last.Seq
 	return nil
 }

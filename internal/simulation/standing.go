@@ -7,10 +7,10 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/bcc94042/instar/internal/simulation/model/store"
-	"github.com/bcc94042/instar/internal/simulation/orders"
 	"github.com/bcc94042/instar/internal/simulation/seen"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -66,7 +66,8 @@ func every(lacks func(*World, *seen.Entity) string) func(*World) string {
 func lacksSchedule(w *World, x *seen.Entity) string {
 	log := w.server.Log(streams.CommandStream)
 	v := x.Last()
-	if _, armed := v.Timers["deadline"]; x.Machine == orders.Things && v.State == "working" && !armed { // which is always left after a time
+	s, _ := x.Machine.State(v.State)
+	if _, armed := v.Timers["deadline"]; s.Deadline != "" && !armed && !slices.Contains(openEnded, x.Machine.Name) {
 		return fmt.Sprintf("%s is %s, and has no deadline", x, v.State)
 	}
 	for name, t := range v.Timers {
@@ -82,10 +83,16 @@ func lacksSchedule(w *World, x *seen.Entity) string {
 	return ""
 }
 
+// openEnded are the machines whose states may last for ever although they have a timeout: it has an Until, which may name no time.
+var openEnded = []string{"instance", "preservation", "database_provisioning", "instance_provisioning"}
+
 // lacksTask says which effect of an entity nobody has.
 func lacksTask(w *World, x *seen.Entity) string {
-	log := w.server.Log(streams.EffectStream)
-	for name, a := range x.Last().Effects {
+	log, v := w.server.Log(streams.EffectStream), x.Last()
+	for name, a := range v.Effects {
+		if _, armed := v.Timers["retry-"+name]; a.NextTry != nil && !armed {
+			return fmt.Sprintf("%s waits for the next try of %s, for which it has no timer", x, name)
+		}
 		if a.NextTry == nil && log.LastUnder(streams.Names{}.Effect(x.Machine.Name, name, x.Key)) == nil {
 			return fmt.Sprintf("%s waits for attempt %s of %s, which nobody has", x, a.ID, name)
 		}

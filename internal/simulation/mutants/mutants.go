@@ -64,6 +64,9 @@ func Run(b overlay.Build, which string, out io.Writer) error {
 		}
 	}
 	fmt.Fprintf(out, "%d mutants found, %d not\n", found, wrong)
+	if found+wrong == 0 {
+		return fmt.Errorf("there is no mutant %q", which)
+	}
 	if wrong > 0 {
 		return errors.New("guards can be taken out, and nothing shows it")
 	}
@@ -114,8 +117,11 @@ func (m *Mutant) first(program string, from, seeds uint64, most time.Duration) (
 		return 0, "", err
 	}
 	kill := time.AfterFunc(most+hangs, func() { _ = c.Process.Kill() }) // fails only when it has ended
-	defer kill.Stop()
-	if c.Wait() == nil {
+	ended := c.Wait()
+	if !kill.Stop() {
+		return 0, "", errors.New("a seed has not ended, which is no way to find it")
+	}
+	if ended == nil {
 		return 0, "", nil
 	}
 	if f := seedOf.FindStringSubmatch(string(text)); f != nil {

@@ -1,7 +1,10 @@
 package mutants_test
 
 import (
+	"bytes"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,8 +27,27 @@ func TestTheMutantsApply(t *testing.T) {
 		require.NotEmpty(t, m.Out, m.Name)
 		require.Equal(t, m.Test == "", m.Why == "", m.Name)
 		require.Equal(t, m.Test == "", m.By != "", "%s is found by the simulation or by a test", m.Name)
+		if pkg, test, ok := strings.Cut(m.Test, " "); ok {
+			require.True(t, defined(t, filepath.Join(module, pkg), test), "%s: there is no test %s in %s", m.Name, test, pkg)
+		}
 		_, err := overlay.Write(t.TempDir(), module, root, m.Patches...)
 		require.NoError(t, err, m.Name)
 	}
 	require.GreaterOrEqual(t, len(mutants.All), 40)
+}
+
+// defined reports whether a test is in one of the files of a directory.
+func defined(t *testing.T, dir, test string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	require.NoError(t, err)
+	name, _, _ := strings.Cut(test, "/")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		if bytes.Contains(text, []byte("\nfunc "+name+"(")) {
+			return true
+		}
+	}
+	return false
 }

@@ -150,12 +150,19 @@ func (r Report[O]) show() {
 	fmt.Printf("seed %d with %+v: %d steps, sum %x, %v\n", r.seed, r.options, r.Steps, r.Sum, r.Failures)
 }
 
+// shrinking is how long a schedule is made shorter: each try is a whole run, and one of a failure to come to rest takes long.
+const shrinking = 2 * time.Minute
+
 // shrink takes away from a schedule what its failure does not need.
 func (w World[O]) shrink(t *testing.T, r Report[O]) O {
 	o, invariant := r.options, r.Failures[0].Invariant
+	until := time.Now().Add(shrinking)
 	for again := true; again; {
 		again = false
 		for _, c := range w.Smaller(o) {
+			if time.Now().After(until) {
+				return o
+			}
 			if s := w.once(t, r.seed, c, false, false); len(s.Failures) > 0 && s.Failures[0].Invariant == invariant {
 				o, again = c, true
 				break
