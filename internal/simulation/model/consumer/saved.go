@@ -194,10 +194,23 @@ func (o *Consumer) Lead() {
 	o.Run()
 }
 
-// Restart begins with what is saved, on a stream whose last message is another one perhaps. Nobody listens or waits.
-func (o *Consumer) Restart(last uint64) {
+// unwritten takes back the last acknowledgements: the server writes them every 100 ms at most, and syncs them later.
+func (v *saved) unwritten(acks uint64) {
+	acks = min(acks, v.floor.consumer, v.floor.stream)
+	if acks == 0 {
+		return
+	}
+	v.floor = pair{v.floor.consumer - acks, v.floor.stream - acks}
+	v.delivered = v.floor
+	clear(v.pending)
+	clear(v.tries)
+}
+
+// Restart begins with what is saved, but for so many acknowledgements, on a stream whose last message is another one perhaps. Nobody listens or waits.
+func (o *Consumer) Restart(last, unwritten uint64) {
 	for _, v := range o.stores() {
 		v.cut(last)
+		v.unwritten(unwritten)
 	}
 	o.Restore()
 	o.active, o.idle = false, 0

@@ -68,7 +68,7 @@ func (s *Stream) written() {
 func (s *Stream) told() bool { return s.c.o.Told != nil && s.c.o.Told(s.cfg.Name) }
 
 // Restart starts again with what is stored. keep is how far each stream is kept, between the last message that was synced and the last one; nil is all. Of what
-// was taken out since the last sync, revive brings back what it says; nil is nothing.
+// was taken out since the last sync, revive brings back what it says, and so of what consumers have acknowledged last; nil is nothing.
 func (c *Core) Restart(keep func(stream string, synced, last uint64) uint64, revive func(stream string, seq uint64) bool) {
 	for _, name := range c.names {
 		s := c.streams[name]
@@ -123,6 +123,10 @@ func (s *Stream) restart(last uint64, revive func(string, uint64) bool) {
 			s.order = slices.DeleteFunc(s.order, func(x *consumer.Consumer) bool { return x == o })
 			continue
 		}
-		o.Restart(s.log.Last)
+		unwritten := uint64(0)
+		for revive != nil && unwritten < 8 && revive(s.cfg.Name, s.log.Last) {
+			unwritten++
+		}
+		o.Restart(s.log.Last, unwritten)
 	}
 }
