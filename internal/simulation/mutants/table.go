@@ -70,7 +70,7 @@ var guards = []Mutant{
 	{Name: "gap-check", Test: "./consumers/engine TestWhatAnotherProcessTakesIsNotOvertaken", Why: "no simulated node takes commands of a partition that it has lost, and after a reset there is no gap", Out: "that a gap in the deliveries is seen", Patches: patch("consumers/engine/partition.go",
 		"if d.consumer != p.last+1 {",
 		"if false {")},
-	{Name: "no-reset-no-gap-check", By: "P1", Out: "both: the reset, without which the gap is seen, and the look for a gap", Patches: append(patch("consumers/engine/partition.go",
+	{Name: "no-reset-no-gap-check", By: "I9b", Out: "both: the reset, without which the gap is seen, and the look for a gap", Patches: append(patch("consumers/engine/partition.go",
 		"\t\t_, err := p.e.JS.ResetConsumer(ctx, stream, p.name)\n\t\treturn err\n",
 		"\t\treturn nil\n"), patch("consumers/engine/partition.go",
 		"if d.consumer != p.last+1 {",
