@@ -236,7 +236,9 @@ func each(ctx context.Context, js jetstream.JetStream, stream string, take func(
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && quiet < silence {
 			quiet += lookAfter
-			info, err := cons.Info(ctx)
+			ask, done := context.WithTimeout(ctx, answered)
+			info, err := cons.Info(ask)
+			done()
 			if err == nil && info.NumPending == 0 && (info.Delivered.Consumer == 0 || info.Delivered.Stream <= seen) { // the last ones were removed before they came, and none is lost on its way
 				return nil
 			}
