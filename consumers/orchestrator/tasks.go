@@ -214,18 +214,11 @@ func (s *slot) keeps(state string, b *task.Brief) bool {
 
 func (l *loop) waiting(namespace, repo string, item *index.Item, b *task.Brief) schedule.Task {
 	l.pool(b.Pool)
-	t := schedule.Task{
+	return schedule.Task{
 		Key: item.Key, Repository: repo, Namespace: namespace, Type: b.Type, Pool: b.Pool, Entries: l.names.of(namespace, b.Type, b.Pool),
 		Priority: b.Priority, Order: b.SortOrder, Queued: b.Queued, NotBefore: b.NotBefore, Enqueue: b.Enqueue, Start: b.Starts + 1, Version: item.Version,
+		After: l.after(repo, item.Key, b), Unique: uniqueOf(namespace, b.UniqueKey),
 	}
-	for _, id := range b.RunAfter {
-		t.After = append(t.After, repo+"."+id)
-	}
-	if clone := repo + "." + repository.CloneTask; l.repos[repo].data.URL != "" && item.Key != clone {
-		t.After = append(t.After, clone)
-	}
-	t.Unique = uniqueOf(namespace, b.UniqueKey)
-	return t
 }
 
 // uniqueOf is short, whatever the key is, because the ledger has it; empty for no key.

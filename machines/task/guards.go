@@ -34,9 +34,12 @@ var blocked = &guard{
 	Holds: isBlocked,
 }
 
+// cloneTask is what all other tasks of a repository with a URL run after, without naming it.
+const cloneTask = "clone"
+
 func isBlocked(s *step) bool {
 	b := machines.Body[Blocked](s)
-	return b.Enqueue == s.Data.Enqueue && slices.Contains(s.Data.RunAfter, b.By)
+	return b.Enqueue == s.Data.Enqueue && (b.By == cloneTask || slices.Contains(s.Data.RunAfter, b.By))
 }
 
 // stillEnded: it was neither queued again nor given a schedule since somebody has seen that its time is over.
