@@ -135,7 +135,7 @@ func (u *run) exec(ctx context.Context) (*task.Result, error) {
 	}
 	env := []string{"INSTAR_DOCUMENTS=" + out, "INSTAR_TASK=" + u.t.Key(), fmt.Sprintf("INSTAR_ATTEMPT=%d", u.job.Attempt)}
 	if u.job.Repository.URL != "" {
-		got, err := u.Clones.Use(ctx, u.name, u.t.Attempt, clone.Source{URL: u.job.Repository.URL, Ref: u.job.Repository.Ref, Depth: u.Depth}, u.log)
+		got, err := u.Clones.Use(ctx, u.name, u.t.Attempt, u.sourceOf(u.Depth), u.log)
 		if err != nil {
 			return nil, err
 		}

@@ -209,7 +209,11 @@ func (u *run) source() (clone.Source, error) {
 	if u.job.Repository.URL == "" {
 		return clone.Source{}, providers.Errorf(providers.Invalid, "repository %s has no url", u.name)
 	}
-	return clone.Source{URL: u.job.Repository.URL, Ref: u.job.Repository.Ref, Depth: cmp.Or(p.Depth, u.Depth), Clone: u.job.Repository.Clone}, nil
+	return u.sourceOf(cmp.Or(p.Depth, u.Depth)), nil
+}
+
+func (u *run) sourceOf(depth int) clone.Source {
+	return clone.Source{URL: u.job.Repository.URL, Ref: u.job.Repository.Ref, Depth: depth, Clone: u.job.Repository.Clone}
 }
 
 // Cloned is the output of clone.

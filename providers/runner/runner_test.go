@@ -138,6 +138,29 @@ func TestEveryTypeThatClones(t *testing.T) {
 	require.Equal(t, "invalid", result.Failure.Code, "of another task")
 }
 
+// A program works on what the last clone of the repository has brought, wherever that ran.
+func TestExecSeesTheLastClone(t *testing.T) {
+	t.Parallel()
+	r, s, origin := setup(t)
+	of := func(n uint64) machines.Task {
+		j := job(TypeExec, origin, `{"program":"report"}`)
+		var run task.Run
+		require.NoError(t, json.Unmarshal(j.Data, &run))
+		run.Repository.Clone = n
+		data, err := json.Marshal(run)
+		require.NoError(t, err)
+		j.Data = data
+		return j
+	}
+	require.Nil(t, r.Perform(t.Context(), of(1)).Failure)
+	out, err := exec.Command("/bin/sh", "-c", `cd "$0"; echo > pushed.txt; git add .; git -c user.name=a -c user.email=a@example.com commit -qm two`, origin).CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Nil(t, r.Perform(t.Context(), of(1)).Failure)
+	require.NotContains(t, s.log(), "pushed.txt", "no clone was asked for since")
+	require.Nil(t, r.Perform(t.Context(), of(2)).Failure)
+	require.Contains(t, s.log(), "pushed.txt", "another node has cloned it")
+}
+
 func TestExec(t *testing.T) {
 	t.Parallel()
 	r, s, origin := setup(t)
