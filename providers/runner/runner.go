@@ -153,7 +153,7 @@ func (u *run) perform(ctx context.Context) (*task.Result, error) {
 
 // Clone are the parameters of clone and of the analyses.
 type Clone struct {
-	Depth int `json:"depth,omitempty"` // commits of history; 0 is the depth of the node, -1 is all
+	Depth int `json:"depth,omitempty"` // commits of history, at least; 0 is the depth of the node, -1 is all
 }
 
 // params reads the parameters of the task; unknown ones are refused.

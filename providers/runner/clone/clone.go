@@ -57,13 +57,14 @@ type Options struct {
 type Source struct {
 	URL   string // https, http, file, or an absolute path
 	Ref   string // branch, tag or commit; empty is the default branch
-	Depth int    // commits of history; 0 is 200, less than 0 is all
+	Depth int    // commits of history, at least; 0 is 200, less than 0 is all
 	Clone uint64 // numbers what was asked to be fetched; what is kept serves a use of its own number, and one of 0. Another node may have fetched since, and a store that was restored counts again from where it was
 }
 
 // serves reports whether what was fetched for a source is good for another one.
 func (s *Source) serves(other Source) bool {
-	return s.URL == other.URL && s.Ref == other.Ref && s.Depth == other.Depth && (other.Clone == 0 || s.Clone == other.Clone)
+	deep := s.depth() == 0 || other.depth() > 0 && s.depth() >= other.depth() // else an analysis that wants less would have all others fetch again
+	return s.URL == other.URL && s.Ref == other.Ref && deep && (other.Clone == 0 || s.Clone == other.Clone)
 }
 
 // defaultDepth is enough to see what changes often, and a fraction of a long history.
@@ -221,7 +222,7 @@ func (c *Cloner) kept(dir string, src Source) *Checkout {
 	if err != nil || !r.Source.serves(src) {
 		return nil
 	}
-	at := place(dir, r.Commit, src.depth())
+	at := place(dir, r.Commit, r.Source.depth())
 	use := c.use(at, r.Commit)
 	if _, err := os.Stat(at); err != nil {
 		use.Release()

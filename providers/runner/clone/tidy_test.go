@@ -67,6 +67,29 @@ func TestAllCheckoutsAreBounded(t *testing.T) {
 	require.NoDirExists(t, dirs[0], "a fetch makes room, too")
 }
 
+// A use that wants less history than there is takes what there is, and leaves it current.
+func TestADeeperCheckoutServesAShallowerUse(t *testing.T) {
+	t.Parallel()
+	dir, run := origin(t)
+	run("commit", "-qm", "more", "--allow-empty")
+	c := cloner(t, Options{Local: []string{filepath.Dir(dir)}})
+	cloned, err := c.Fetch(t.Context(), "a/one", "1", Source{URL: dir, Depth: 3, Clone: 7}, nil)
+	require.NoError(t, err)
+	cloned.Release()
+	for _, depth := range []int{1, 3} {
+		got, err := c.Use(t.Context(), "a/one", "2", Source{URL: dir, Depth: depth, Clone: 7}, nil)
+		require.NoError(t, err)
+		require.Equal(t, cloned.Dir, got.Dir)
+		got.Release()
+	}
+	for _, depth := range []int{-1, 3, 0} {
+		whole, err := c.Use(t.Context(), "a/one", "3", Source{URL: dir, Depth: depth, Clone: 7}, nil)
+		require.NoError(t, err)
+		require.NotEqual(t, cloned.Dir, whole.Dir)
+		whole.Release()
+	}
+}
+
 // Another depth of the same commit is another checkout.
 func TestAnotherDepthOfTheSameCommit(t *testing.T) {
 	t.Parallel()
