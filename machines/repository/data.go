@@ -19,7 +19,7 @@ type Data struct {
 
 // Spec is what a repository is told.
 type Spec struct {
-	URL         string   `json:"url,omitempty" maxLength:"2048" example:"https://github.com/nats-io/nats.go" doc:"Where it is cloned from: a URL, or a path of the node; without one it only groups tasks"`
+	URL         string   `json:"url,omitempty" maxLength:"2048" example:"https://github.com/nats-io/nats.go" doc:"Where it is cloned from: a URL of the scheme https, http or file, or a path of the node; without one it only groups tasks"`
 	Ref         string   `json:"ref,omitempty" maxLength:"255" doc:"Branch, tag or commit; the default branch by default"`
 	Analyses    []string `json:"analyses,omitempty" maxItems:"64" doc:"Types of tasks that are made with it, each under its type as the name"`
 	Required    []string `json:"required,omitempty" maxItems:"64" doc:"Types of tasks that must have succeeded; by default all tasks that are not optional"`
@@ -88,9 +88,6 @@ func (b *PauseBody) Validate() *machines.Refusal {
 
 var refForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_./+@=-]{0,254}$`)
 
-// scpForm is user@host:path, as ssh takes it.
-var scpForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[^\s-][^\s]*$`)
-
 func (s *Spec) check(f *machines.Findings) {
 	checkURL(f, s.URL)
 	if s.Ref != "" && (!refForm.MatchString(s.Ref) || strings.Contains(s.Ref, "..")) {
@@ -103,9 +100,14 @@ func (s *Spec) check(f *machines.Findings) {
 }
 
 // urlForm is scheme://[user[:password]@]host[:port]/path; of a file the host is empty.
-var urlForm = regexp.MustCompile(`^(https?|ssh|git|file)://(?:([^@/]*)@)?([A-Za-z0-9.\[\]:-]*)(/[^\s]*)$`)
+var urlForm = regexp.MustCompile(`^(https?|file)://(?:([^@/]*)@)?([A-Za-z0-9.\[\]:-]*)(/[^\s]*)$`)
 
-// checkURL refuses what git would take for an option or a helper, and passwords: they do not belong into a store that everybody reads.
+var (
+	hostForm = regexp.MustCompile(`^(?:[A-Za-z0-9.][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?$`)
+	noEscape = regexp.MustCompile(`%(?:[^0-9A-Fa-f]|$|[0-9A-Fa-f](?:[^0-9A-Fa-f]|$))`)
+)
+
+// checkURL refuses what no node could ever clone, what git would take for an option or a helper, and users and passwords: they do not belong into a store that everybody reads.
 func checkURL(f *machines.Findings, text string) {
 	parts := urlForm.FindStringSubmatch(text)
 	switch {
@@ -114,15 +116,19 @@ func checkURL(f *machines.Findings, text string) {
 		f.Add("url", "is longer than 2048 bytes")
 	case strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f }):
 		f.Add("url", "contains a blank or a control character")
-	case strings.HasPrefix(text, "/"), scpForm.MatchString(text):
+	case strings.HasPrefix(text, "/"):
 	case parts == nil:
-		f.Add("url", "must be a URL of the scheme https, http, ssh, git or file, an absolute path, or user@host:path")
-	case parts[1] == "file" && parts[2]+parts[3] != "":
+		f.Add("url", "must be a URL of the scheme https, http or file, or an absolute path of the node; nothing is cloned over ssh")
+	case strings.Contains(strings.TrimSuffix(text, parts[4]), "@"):
+		f.Add("url", "contains a user or a password; credentials belong into the configuration of the nodes")
+	case parts[1] == "file" && parts[3] != "":
 		f.Add("url", "names a host, but is a file")
-	case parts[1] != "file" && (parts[3] == "" || strings.HasPrefix(parts[3], "-")):
-		f.Add("url", "has no host, or one that begins with a hyphen")
-	case strings.Contains(parts[2], ":"):
-		f.Add("url", "contains a password; credentials belong into the configuration of the nodes")
+	case parts[1] != "file" && !hostForm.MatchString(parts[3]):
+		f.Add("url", "has no host, one that begins with a hyphen, or a port that is none")
+	case parts[1] != "file" && strings.ContainsAny(parts[4], "?#"):
+		f.Add("url", "has a query or a fragment")
+	case noEscape.MatchString(parts[4]):
+		f.Add("url", "has a percent sign that begins no escape")
 	}
 }
 
