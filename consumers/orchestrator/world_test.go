@@ -3,7 +3,6 @@ package orchestrator
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -215,14 +214,14 @@ func (w *world) check(most int, perRepo map[string]int, perType map[string]int) 
 				}
 			}
 		case task.EventSucceeded, task.EventFailed, task.EventRetrying, task.EventCanceled, task.EventSnoozed, task.EventReset:
-			r, ran := running[e.key]
-			if !ran {
+			id := e.data.AttemptID
+			if id == "" {
 				continue // it was queued
 			}
+			require.Empty(w.T, ended[e.key+"/"+id], "attempt %s of %s ended twice", id, e.key) // by what it names, whatever runs now
+			ended[e.key+"/"+id] = e.typ
+			require.Equal(w.T, id, running[e.key].data.AttemptID, "of %s another attempt runs", e.key)
 			delete(running, e.key)
-			id := fmt.Sprint(e.key, "/", r.data.AttemptID)
-			require.Empty(w.T, ended[id], "attempt %s ended twice", id)
-			ended[id] = e.typ
 		}
 	}
 	require.Empty(w.T, running, "attempts that have no end")

@@ -50,6 +50,7 @@ func enqueue(s *step, o Order) {
 type queuedDetail struct {
 	Enqueue   uint64    `json:"enqueue"`
 	Attempt   int       `json:"attempt,omitempty"`
+	ID        string    `json:"attemptId,omitempty"` // that ended by asking to wait
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	Batch     string    `json:"batch,omitempty"`
 }
@@ -210,20 +211,21 @@ func late(s *step) *machines.Failure {
 // snooze counts as a start: one that was decided before it, and arrives later, is of no use any more.
 func snooze(s *step) {
 	s.Data.Starts++
-	wait(s, span(machines.Body[SnoozeBody](s).For, 0))
+	wait(s, span(machines.Body[SnoozeBody](s).For, 0), "")
 }
 
 // snoozed: the worker has asked for it, so the attempt does not count.
 func snoozed(s *step) {
 	r := machines.Body[Result](s)
-	end(s, OutcomeSnoozed, r.Worker, nil)
+	d := end(s, OutcomeSnoozed, r.Worker, nil)
 	s.Data.Attempt--
-	wait(s, snoozeOf(r))
+	wait(s, snoozeOf(r), d.ID)
 }
 
-func wait(s *step, d time.Duration) {
+// wait tells of which attempt that is the end, if of one.
+func wait(s *step, d time.Duration, attempt string) {
 	s.Data.NotBefore = s.Now().Add(d)
-	s.Detail(EventSnoozed, queuedDetail{Enqueue: s.Data.Enqueue, Attempt: s.Data.Attempt, NotBefore: s.Data.NotBefore})
+	s.Detail(EventSnoozed, queuedDetail{Enqueue: s.Data.Enqueue, Attempt: s.Data.Attempt, ID: attempt, NotBefore: s.Data.NotBefore})
 }
 
 // Ends.

@@ -37,46 +37,9 @@ func (w *world) judge() error {
 			w.Say("VIOLATED: "+format, args...)
 		}
 	}
-	running, ended := map[string]told{}, map[string]bool{}
-	for _, e := range log {
-		if slices.Contains(ends, e.typ) {
-			if r, ran := running[e.key]; ran {
-				delete(running, e.key)
-				if ended[e.key+r.attempt] {
-					violated("the attempt %s of %s ended twice", r.attempt, e.key)
-				}
-				ended[e.key+r.attempt] = true
-			}
-			continue
-		}
-		if e.typ != task.EventStarted {
-			continue
-		}
-		if _, twice := running[e.key]; twice {
-			violated("%s was started while it ran", e.key)
-		}
-		running[e.key] = e
-		repos, away := map[string]int{}, 0
-		for key, r := range running {
-			repos[strings.Split(key, ".")[1]]++
-			if r.kind == "away" {
-				away++
-			}
-		}
-		if len(running) > atOnce || away > elsewhere {
-			violated("%d run at %s, %d of them elsewhere", len(running), e.at, away)
-		}
-		for r := range repositories {
-			if n := repos[fmt.Sprint("r", r)]; n > concurrency(r) {
-				violated("%d of r%d run at %s", n, r, e.at)
-			}
-		}
-	}
-	if len(running) > 0 {
-		violated("%d attempts have no end", len(running))
-	}
-	if len(ended) < w.made {
-		violated("%d attempts have ended, of %d tasks", len(ended), w.made)
+	ended := attempts(log, violated)
+	if ended < w.made {
+		violated("%d attempts have ended, of %d tasks", ended, w.made)
 	}
 	for path, states := range map[string][]string{"tasks": {task.Queued, task.Running}, "repositories": {repository.Cloning, repository.Analyzing}} {
 		left, err := w.left(path, states)
@@ -87,8 +50,56 @@ func (w *world) judge() error {
 			violated("%d %s are left %s", left, path, strings.Join(states, " or "))
 		}
 	}
-	w.Say("%d attempts of %d tasks, each with one end; never more than %d at a time", len(ended), w.made, atOnce)
+	w.Say("%d attempts of %d tasks, each with one end; never more than %d at a time", ended, w.made, atOnce)
 	return nil
+}
+
+// attempts says what is wrong of those in a log, and returns how many have ended. An end is counted by the attempt that it names, whatever ran then: one that comes twice is seen.
+func attempts(log []told, violated func(format string, args ...any)) int {
+	running, ended := map[string]told{}, map[string]bool{}
+	for _, e := range log {
+		switch id := e.key + "/" + e.attempt; {
+		case slices.Contains(ends, e.typ) && e.attempt != "": // else it was queued
+			if ended[id] {
+				violated("the attempt %s ended twice", id)
+			}
+			ended[id] = true
+			if running[e.key].attempt != e.attempt {
+				violated("the attempt %s ended, and did not run", id)
+				continue
+			}
+			delete(running, e.key)
+		case e.typ == task.EventStarted:
+			if _, twice := running[e.key]; twice {
+				violated("%s was started while it ran", e.key)
+			}
+			running[e.key] = e
+			within(running, e.at, violated)
+		}
+	}
+	if len(running) > 0 {
+		violated("%d attempts have no end", len(running))
+	}
+	return len(ended)
+}
+
+// within holds what runs at a moment against the limits.
+func within(running map[string]told, at time.Time, violated func(format string, args ...any)) {
+	repos, away := map[string]int{}, 0
+	for key, r := range running {
+		repos[strings.Split(key, ".")[1]]++
+		if r.kind == "away" {
+			away++
+		}
+	}
+	if len(running) > atOnce || away > elsewhere {
+		violated("%d run at %s, %d of them elsewhere", len(running), at, away)
+	}
+	for r := range repositories {
+		if n := repos[fmt.Sprint("r", r)]; n > concurrency(r) {
+			violated("%d of r%d run at %s", n, r, at)
+		}
+	}
 }
 
 // left is how many of a list are still in one of some states.
