@@ -46,6 +46,8 @@ type Task[In any] struct {
 	Try       int    `json:"try"`
 	Fence     uint64 `json:"fence"` // refuse a task with an older one than was seen for the entity, with a [Failure] that says which
 	Data      In     `json:"data"`
+
+	words *words // nil of one that no worker has taken: it says nothing
 }
 
 // Key identifies the entity among those of its machine.
@@ -126,7 +128,7 @@ func Handle[In, Out any](w *Worker, e Effect, perform func(ctx context.Context, 
 		queue += "=" + e.Route
 	}
 	w.kinds = append(w.kinds, &kind{w: w, machine: e.Machine, effect: e.Name, done: e.Done, queue: queue, perform: func(ctx context.Context, t Task[json.RawMessage]) (any, error) {
-		task := Task[In]{Machine: t.Machine, Namespace: t.Namespace, ID: t.ID, Parent: t.Parent, Effect: t.Effect, Attempt: t.Attempt, Try: t.Try, Fence: t.Fence}
+		task := Task[In]{Machine: t.Machine, Namespace: t.Namespace, ID: t.ID, Parent: t.Parent, Effect: t.Effect, Attempt: t.Attempt, Try: t.Try, Fence: t.Fence, words: t.words}
 		if len(t.Data) > 0 {
 			if err := json.Unmarshal(t.Data, &task.Data); err != nil {
 				return nil, &Failure{Code: "invalid", Message: fmt.Sprintf("the data of the task cannot be read: %v", err)}
@@ -224,6 +226,7 @@ func (k *kind) task(work context.Context, m *nats.Msg) error {
 			return m.Ack()
 		}
 	}
+	t.words = k.words(&t)
 	ctx, end := context.WithCancelCause(work)
 	watched := make(chan struct{})
 	go func() {
@@ -329,7 +332,7 @@ func (k *kind) wanted(ctx context.Context, t *Task[json.RawMessage]) (bool, erro
 	return ok && a.ID == t.Attempt && a.NextTry == nil, nil
 }
 
-// report sends the result until it is stored, or work ends. Its id is a random one: the stream drops a message whose id it has seen on any subject.
+// report sends the result until it is stored, or work ends.
 func (k *kind) report(work context.Context, t *Task[json.RawMessage], out any, failed error) error {
 	command, body := k.done, any(nil)
 	if failed == nil {
@@ -353,10 +356,7 @@ func (k *kind) report(work context.Context, t *Task[json.RawMessage], out any, f
 		return err
 	}
 	for try := 0; ; try++ {
-		m := nats.NewMsg(strings.Join([]string{k.w.opts.Prefix, "cmd", k.machine, t.Key(), command}, "."))
-		m.Data = raw
-		m.Header.Set("Nats-Msg-Id", k.machine+"/"+t.Key()+"/"+nats.NewInbox()[len(nats.InboxPrefix):])
-		m.Header.Set("Instar-Actor", "worker "+k.w.opts.Name)
+		m := k.words(t).command(command, raw)
 		ctx, cancel := context.WithTimeout(work, 10*time.Second)
 		_, err = k.w.js.PublishMsg(ctx, m)
 		cancel()

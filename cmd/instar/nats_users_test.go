@@ -125,7 +125,7 @@ func subjects(t *testing.T) []string {
 	require.Greater(t, len(list), 50)
 	list = append(list, "$JS.API.DIRECT.GET.*", "$JS.API.DIRECT.GET.*.>", "$JS.ACK.*.*.1.1.1.1.0", "$JS.FC.*.*.abcd", "$KV.services.default.a", "$O.x.C.y", "$SYS.REQ.SERVER.PING", "$SRV.PING", "$SRV.INFO.instar",
 		"instar.cmd.service.default.a.delete", "instar.in.1.service.default.a.delete", "instar.evt.service.default.a.service.ready", "instar.fx.service.apply.default.a", "instar.timer.service.default.a.x",
-		"instar.dead.x.service.default.a", "instar.probe", "instar.hb.default.a.b", "instar.obs.default.a.b", "instar.ack.default.a", "instar.live.instances.default.a.b", "instar.moved.acme", "instar.seen.acme.x", "instar.worker.x", "instar.worker.provider-instance", "instar.copy.ELSEWHERE", "instar.provider.instance.look",
+		"instar.dead.x.service.default.a", "instar.probe", "instar.hb.default.a.b", "instar.obs.default.a.b", "instar.ack.default.a", "instar.live.instances.default.a.b", "instar.log.task.default.a.b", "instar.moved.acme", "instar.seen.acme.x", "instar.worker.x", "instar.worker.provider-instance", "instar.copy.ELSEWHERE", "instar.provider.instance.look",
 		"instar.api.cmd.service.default.a.delete", "instar.api.get.service.default.a", "instar.api.list.service", "instar.api.discover.default.a", "_INBOX.x", "_INBOX_instar.x", "elsewhere")
 	var named []string
 	for _, s := range list {

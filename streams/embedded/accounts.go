@@ -47,7 +47,7 @@ func accountOf(u User, n streams.Names) *account {
 		a.send = append(ask, n.API("cmd", ">"), n.Under("hb"), n.Under("ack"))
 	case RoleWork:
 		effects := n.Stream(streams.EffectStream)
-		a.send = append(ask, n.Under("cmd"), n.Under("worker"), "$JS.API.CONSUMER.INFO."+effects+".*", "$JS.API.CONSUMER.MSG.NEXT."+effects+".*", "$JS.ACK."+effects+".>")
+		a.send = append(ask, n.Under("cmd"), n.Under("log"), n.Under("worker"), "$JS.API.CONSUMER.INFO."+effects+".*", "$JS.API.CONSUMER.MSG.NEXT."+effects+".*", "$JS.ACK."+effects+".>")
 	case RoleResolve:
 		routes := streams.BucketStream(n.Bucket(streams.RoutesBucket))
 		a.send, a.hear = []string{"$JS.API.STREAM.INFO." + routes, "$JS.API.STREAM.MSG.GET." + routes, n.Seen("*", "*")}, []string{n.Moved("*")}

@@ -135,7 +135,7 @@ func sendable(n streams.Names, subject string) string {
 		return "takes commands away from the control plane"
 	case strings.HasPrefix(subject, "$") && !within(harmless...):
 		return "gives the rights of the control plane: who may that has the role admin"
-	case server.SubjectsCollide(subject, n.All()) && !within(n.API(">"), n.Under("cmd"), n.Under("hb"), n.Under("ack"), n.Under("seen"), n.Under("worker")):
+	case server.SubjectsCollide(subject, n.All()) && !within(n.API(">"), n.Under("cmd"), n.Under("hb"), n.Under("ack"), n.Under("seen"), n.Under("log"), n.Under("worker")):
 		return "is written by the control plane only"
 	}
 	return ""
