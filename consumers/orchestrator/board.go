@@ -1,6 +1,6 @@
 package orchestrator
 
-// Board: how many tasks are queued for each entry and who has which unique key, as far as the index of this node knows, so that every door can refuse at once what would not fit. It is a
+// Board: how many tasks are queued for each entry and repository, and who has which unique key, as far as the index of this node knows, so that every door can refuse at once what would not fit. It is a
 // bound for clients, not a promise: nodes that do not see each other's last commands yet may let some more in.
 
 import (
@@ -14,12 +14,13 @@ import (
 	"github.com/bcc94042/instar/consumers/orchestrator/schedule"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/queue"
+	"github.com/bcc94042/instar/machines/repository"
 	"github.com/bcc94042/instar/machines/task"
 )
 
 // Board follows the tasks. Its indexes are those of [Orchestrator].
 type Board struct {
-	Tasks, Queues *index.Index
+	Tasks, Queues, Repositories *index.Index
 
 	mu      sync.Mutex
 	at      map[string]seen
@@ -119,7 +120,7 @@ func (b *Board) put(key string, s seen) {
 		}
 	}
 	if s.queued {
-		for _, e := range entriesOf(s.namespace, s.typ, s.pool) {
+		for _, e := range capsOf(key, s.typ, s.pool) {
 			b.queued[e]++
 		}
 	}
@@ -133,7 +134,7 @@ func (b *Board) forget(key string) {
 	}
 	delete(b.at, key)
 	if old.queued {
-		for _, e := range entriesOf(old.namespace, old.typ, old.pool) {
+		for _, e := range capsOf(key, old.typ, old.pool) {
 			if b.queued[e]--; b.queued[e] == 0 {
 				delete(b.queued, e)
 			}
@@ -230,21 +231,43 @@ func (b *Board) Rated(key string) bool {
 // MaxRates is how many entries can have a rate.
 const MaxRates = 1000
 
-// Full is the entry that takes no more tasks of a type and pool, and its cap. Where none is full, the task has a place from now on, which lapses soon unless it is seen to be queued.
+// capsOf are those that may have a cap on a queued task: the entries that limit it, as queue <name>, and its repository, as repository <name>.
+func capsOf(key, typ, pool string) []string {
+	namespace, repo, _ := split(key)
+	list := entriesOf(namespace, typ, pool)
+	for i := range list {
+		list[i] = "queue " + list[i]
+	}
+	return append(list, "repository "+repo)
+}
+
+// capOf is the cap of one of them; 0 is none.
+func (b *Board) capOf(name string) int {
+	if repo, ok := strings.CutPrefix(name, "repository "); ok {
+		item, _ := b.Repositories.Get(repo)
+		if d, _ := item.Value.(*repository.Data); d != nil {
+			return d.Cap
+		}
+		return 0
+	}
+	item, _ := b.Queues.Get(strings.TrimPrefix(name, "queue "))
+	if d, _ := item.Value.(*queue.Data); d != nil && item.State != queue.Deleted {
+		return d.Cap
+	}
+	return 0
+}
+
+// Full is the queue or the repository that takes no more tasks of a type and pool, and its cap. Where none is full, the task has a place from now on, which lapses soon unless it is seen to be queued.
 // A place that it was given before does not stand in its own way.
-func (b *Board) Full(key, typ, pool string) (entry string, most int, full bool) {
+func (b *Board) Full(key, typ, pool string) (who string, most int, full bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.lapse(time.Now())
 	namespace, _, _ := split(key)
 	b.retract(key)
-	for _, e := range entriesOf(namespace, typ, pool) {
-		item, ok := b.Queues.Get(e)
-		if !ok || item.State == queue.Deleted {
-			continue
-		}
-		if d, _ := item.Value.(*queue.Data); d != nil && d.Cap > 0 && b.queued[e] >= d.Cap {
-			return e, d.Cap, true
+	for _, name := range capsOf(key, typ, pool) {
+		if most := b.capOf(name); most > 0 && b.queued[name] >= most {
+			return name, most, true
 		}
 	}
 	b.promise(key, namespace, typ, pool)

@@ -25,6 +25,7 @@ type Spec struct {
 	Required    []string `json:"required,omitempty" maxItems:"64" doc:"Types of tasks that must have succeeded; by default all tasks that are not optional"`
 	Strict      bool     `json:"strict,omitempty" doc:"Any failure is an error, also of a task that is not required"`
 	Concurrency int      `json:"concurrency,omitempty" minimum:"0" maximum:"10000" doc:"Tasks of it that run at a time; 1 by default"`
+	Cap         int      `json:"cap,omitempty" minimum:"0" maximum:"100000000" doc:"Tasks of it that may be queued; more are refused with 429. 0 is no limit"`
 	Weight      int      `json:"weight,omitempty" minimum:"0" maximum:"100" doc:"Share of the starts, relative to other repositories that wait; 1 by default"`
 }
 
@@ -96,6 +97,7 @@ func (s *Spec) check(f *machines.Findings) {
 	types(f, "analyses", s.Analyses)
 	types(f, "required", s.Required)
 	f.Between("concurrency", s.Concurrency, 0, 10_000)
+	f.Between("cap", s.Cap, 0, 100_000_000)
 	f.Between("weight", s.Weight, 0, 100)
 }
 

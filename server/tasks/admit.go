@@ -168,8 +168,8 @@ func (d *door) queue(key, typ, pool, unique string) error {
 			return problem.New(machines.CodeExists, fmt.Sprintf("the task %s is active and has the unique key %s", other, unique))
 		}
 	}
-	if entry, most, full := d.board.Full(key, typ, pool); full {
-		return problem.New(problem.CodeRateLimited, fmt.Sprintf("queue %s has %d tasks, as many as it may", entry, most)).With("Retry-After", fullFor)
+	if who, most, full := d.board.Full(key, typ, pool); full {
+		return problem.New(problem.CodeRateLimited, fmt.Sprintf("%s has %d queued tasks, as many as it may", who, most)).With("Retry-After", fullFor)
 	}
 	return nil
 }

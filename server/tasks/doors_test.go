@@ -46,6 +46,23 @@ func bulkCapped(p *place) {
 	})
 }
 
+// A repository takes no more tasks than it may have queued, whatever their types are.
+func repositoryCapped(p *place) {
+	p.sets("/v1/repositories/a", "configure", `{"cap":2}`)
+	p.pauses("/v1/repositories/a")
+	for i, typ := range []string{"one", "two", "three"} {
+		p.task(fmt.Sprintf("t%d", i), fmt.Sprintf(`{"type":%q}`, typ))
+	}
+	p.post("/v1/tasks/t0/run", "")
+	p.post("/v1/tasks/t1/run", "")
+	resp, text := p.do("POST", p.path("/v1/tasks/t2/run"), "")
+	require.Equal(p.t, http.StatusTooManyRequests, resp.StatusCode, text)
+	require.NotEmpty(p.t, resp.Header.Get("Retry-After"))
+	require.Contains(p.t, text, "repository repocap.a has 2 queued tasks, as many as it may")
+	p.sets("/v1/repositories/a", "configure", `{"cap":3}`)
+	p.post("/v1/tasks/t2/run", "")
+}
+
 // The node that schedules says why a task waits.
 func why(p *place) {
 	says := func(name, text string) {

@@ -76,7 +76,7 @@ func open(ctx context.Context, h *server.Host, perform func(context.Context, *se
 	if tasks == nil || queues == nil || repositories == nil {
 		return server.Work{}, errors.New("the machine task needs repository and queue")
 	}
-	d := &door{board: &orchestrator.Board{Tasks: tasks, Queues: queues}, tasks: tasks, repositories: repositories, stored: stateOf(ctx, &h.Deps)}
+	d := &door{board: &orchestrator.Board{Tasks: tasks, Queues: queues, Repositories: repositories}, tasks: tasks, repositories: repositories, stored: stateOf(ctx, &h.Deps)}
 	h.Go(ctx, "the counts of queued tasks", d.board.Run)
 	m := newMeter()
 	if err := h.Register(m); err != nil {
