@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"reflect"
 	"slices"
@@ -60,7 +61,7 @@ func (s *Service) runAllRoute(r *rest.Router) *rest.Route {
 	schema := r.Registry().Schema(reflect.TypeFor[RunAll](), true, "")
 	return &rest.Route{Role: auth.Operate, Serve: func(q *rest.Request) error { return s.runAll(q, schema) }, Op: huma.Operation{
 		OperationID: "repositories-run-all", Method: http.MethodPost, Path: "/v1/repositories/{id}/run-all", Tags: []string{"repository"}, Summary: "Queue all tasks of a repository",
-		Description: "By their sortOrder. Tasks that are pending, failed or canceled are queued; the others are skipped, with the reason. If it ends early, sending it again queues the rest.",
+		Description: "By their sortOrder. Tasks that are pending, failed or canceled are queued; the others are skipped, with the reason. Where one of them brings no answer, it and those behind it are among the skipped, with the reason, and sending it again queues the rest.",
 		Errors:      []int{400, 404, 409, 413, 415, 422, 429, 503}, Parameters: []*huma.Param{rest.NamespaceParam(), rest.HeaderParam("Instar-Reason", "Why; shown in the timelines", "nightly")},
 		RequestBody: &huma.RequestBody{Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}},
 		Responses:   map[string]*huma.Response{"200": {Description: "What was queued", Content: r.BodyOf(reflect.TypeFor[Enqueued]())}},
@@ -97,53 +98,97 @@ func (s *Service) runAll(q *rest.Request, schema *huma.Schema) error {
 	if err != nil {
 		return err
 	}
-	out := Enqueued{Jobs: []string{}, Skipped: []Skipped{}, Batch: task.NewBatch(rand.Text())}
-	body, err := json.Marshal(task.RunBody{Again: b.Again, Order: task.Order{Batch: out.Batch, StopBatch: b.OnFailure == "stop"}})
+	out, err := b.run(items, &publish.Command{Actor: q.Who.Name, Reason: reason, Trace: rest.Traceparent(q.Context())}, ways{s.sender.Admit, s.sender.Withdraw, s.ask})
 	if err != nil {
 		return err
 	}
+	return q.JSON(http.StatusOK, out)
+}
+
+// ways are those of a command into the engine.
+type ways struct {
+	admit    func(publish.Command) *problem.Problem
+	withdraw func(publish.Command)
+	ask      func(publish.Command) (machines.Answer, error)
+}
+
+// run queues tasks, one after the other, by commands like the one given. Where one brings no answer, what is queued is told all the same, and no other is asked: each could take as long to fail. An
+// error is of a run that has stored nothing.
+func (b *RunAll) run(items []index.Item, like *publish.Command, to ways) (*Enqueued, error) {
+	out := &Enqueued{Jobs: []string{}, Skipped: []Skipped{}, Batch: task.NewBatch(rand.Text())}
+	body, err := json.Marshal(task.RunBody{Again: b.Again, Order: task.Order{Batch: out.Batch, StopBatch: b.OnFailure == "stop"}})
+	if err != nil {
+		return nil, err
+	}
+	skip := func(id, reason string) { out.Skipped = append(out.Skipped, Skipped{id, reason}) }
 	var asked []publish.Command // they have their places until all are counted
 	for _, item := range items {
 		brief, _ := item.Value.(*task.Brief)
 		id := jobOf(item.Key)
+		cmd := publish.Command{Machine: task.Machine.Name, Key: item.Key, Name: task.CommandRun, Actor: like.Actor, Reason: like.Reason, Trace: like.Trace, Body: body}
 		switch {
 		case brief == nil, len(b.Types) > 0 && !slices.Contains(b.Types, brief.Type):
 			continue
 		case item.State == task.Queued || item.State == task.Running, item.State == task.Succeeded && !b.Again, item.State == task.Deleting:
-			out.Skipped = append(out.Skipped, Skipped{id, "it is " + item.State})
+			skip(id, "it is "+item.State)
+			continue
+		case err != nil:
+			skip(id, notAsked)
 			continue
 		}
-		cmd := publish.Command{Machine: task.Machine.Name, Key: item.Key, Name: task.CommandRun, Actor: q.Who.Name, Reason: reason, Trace: rest.Traceparent(q.Context()), Body: body}
-		if p := s.sender.Admit(cmd); p != nil {
+		if p := to.admit(cmd); p != nil {
 			if p.Status == http.StatusTooManyRequests && len(out.Jobs) == 0 {
-				return p
+				return nil, p
 			}
-			out.Skipped = append(out.Skipped, Skipped{id, p.Detail})
+			skip(id, p.Detail)
 			continue
 		}
 		if b.DryRun {
 			out.Jobs, asked = append(out.Jobs, id), append(asked, cmd)
 			continue
 		}
-		a, err := s.ask(cmd)
-		switch {
+		var a machines.Answer
+		switch a, err = to.ask(cmd); {
+		case err != nil && len(out.Jobs) == 0 && !stored(err):
+			return nil, err
 		case err != nil:
-			return err
+			skip(id, unanswered(err))
 		case a.Refusal != nil:
-			out.Skipped = append(out.Skipped, Skipped{id, a.Refusal.Message})
+			skip(id, a.Refusal.Message)
 		case a.Outcome == machines.Unchanged:
-			out.Skipped = append(out.Skipped, Skipped{id, "it is " + a.State})
+			skip(id, "it is "+a.State)
 		default:
 			out.Jobs = append(out.Jobs, id)
 		}
 	}
 	for _, cmd := range asked {
-		s.sender.Withdraw(cmd)
+		to.withdraw(cmd)
 	}
 	if out.Enqueued = len(out.Jobs); b.DryRun {
 		out.Batch = ""
 	}
-	return q.JSON(http.StatusOK, out)
+	return out, nil
+}
+
+// notAsked is why a task was skipped that comes behind one which brought no answer.
+const notAsked = "it was not asked, since one before it brought no answer; send the request again"
+
+// stored reports whether a command without an answer is carried out all the same.
+func stored(err error) bool {
+	var accepted *publish.AcceptedError
+	return errors.As(err, &accepted)
+}
+
+// unanswered is why the one was skipped that brought no answer.
+func unanswered(err error) string {
+	var p *problem.Problem
+	switch {
+	case stored(err):
+		return "it is asked for, and brought no answer in time"
+	case errors.As(err, &p) && p.Detail != "":
+		return p.Detail
+	}
+	return err.Error()
 }
 
 const making = 5 * time.Second // in which the tasks of a repository are made, unless nobody schedules
@@ -237,10 +282,14 @@ func (s *Service) cleanUp(q *rest.Request) error {
 	if err := s.store.Indexed(task.Machine.Name); err != nil {
 		return err
 	}
-	out := CleanedUp{Failed: []string{}, Skipped: []Skipped{}}
+	out, broken := CleanedUp{Failed: []string{}, Skipped: []Skipped{}}, ""
 	for _, item := range s.running(ns) {
 		brief, _ := item.Value.(*task.Brief)
 		if brief == nil || time.Since(brief.StartedAt) < older {
+			continue
+		}
+		if broken != "" {
+			out.Skipped = append(out.Skipped, Skipped{jobOf(item.Key), broken})
 			continue
 		}
 		if q.Flag("dryRun") {
@@ -257,8 +306,11 @@ func (s *Service) cleanUp(q *rest.Request) error {
 		}
 		a, err := s.ask(publish.Command{Machine: task.Machine.Name, Key: item.Key, Name: task.ReportStuck, Actor: q.Who.Name, Trace: rest.Traceparent(q.Context()), Body: body})
 		switch {
-		case err != nil:
+		case err != nil && len(out.Failed) == 0 && !stored(err):
 			return err
+		case err != nil:
+			broken = notAsked
+			out.Skipped = append(out.Skipped, Skipped{jobOf(item.Key), unanswered(err)})
 		case a.Refusal != nil:
 			out.Skipped = append(out.Skipped, Skipped{jobOf(item.Key), a.Refusal.Message})
 		default:

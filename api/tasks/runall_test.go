@@ -1,0 +1,51 @@
+package tasks
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/api/problem"
+	"github.com/bcc94042/instar/kv/index"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/task"
+	"github.com/bcc94042/instar/streams/publish"
+)
+
+// Where a command brings no answer, run-all says what is queued, and what is not known or was not asked.
+func TestRunAllSaysWhatIsQueued(t *testing.T) {
+	t.Parallel()
+	var items []index.Item
+	for _, id := range []string{"a", "b", "c", "d"} {
+		items = append(items, index.Item{Key: "default.shop." + id, State: task.Pending, Value: &task.Brief{Type: "lint"}})
+	}
+	items = append(items, index.Item{Key: "default.shop.e", State: task.Running, Value: &task.Brief{Type: "lint"}})
+	run := func(fails map[string]error) (*Enqueued, []string, error) {
+		var asked []string
+		out, err := (&RunAll{}).run(items, &publish.Command{}, ways{
+			admit: func(publish.Command) *problem.Problem { return nil },
+			ask: func(cmd publish.Command) (machines.Answer, error) {
+				asked = append(asked, jobOf(cmd.Key))
+				return machines.Answer{}, fails[jobOf(cmd.Key)]
+			},
+		})
+		return out, asked, err
+	}
+	out, asked, err := run(map[string]error{"shop.c": problem.Unavailable("the engine is away")})
+	require.NoError(t, err)
+	require.Equal(t, []string{"shop.a", "shop.b", "shop.c"}, asked)
+	require.Equal(t, &Enqueued{Enqueued: 2, Jobs: []string{"shop.a", "shop.b"}, Batch: out.Batch, Skipped: []Skipped{
+		{"shop.c", "the engine is away"}, {"shop.d", notAsked}, {"shop.e", "it is running"},
+	}}, out)
+	require.NotEmpty(t, out.Batch)
+
+	out, _, err = run(map[string]error{"shop.a": &publish.AcceptedError{}})
+	require.NoError(t, err)
+	require.Equal(t, Skipped{"shop.a", "it is asked for, and brought no answer in time"}, out.Skipped[0], "it is queued in this batch")
+
+	broken := errors.New("the engine is away")
+	_, asked, err = run(map[string]error{"shop.a": broken})
+	require.ErrorIs(t, err, broken, "nothing is stored")
+	require.Equal(t, []string{"shop.a"}, asked)
+}
