@@ -37,7 +37,7 @@ func (o *options) instar(ctx context.Context, binary, durability string) (conten
 		return nil, err
 	}
 	if err == nil {
-		c.taskWorker, err = o.startWorker("nats://" + c.nats)
+		c.taskWorker, err = startWorker("nats://"+c.nats, c.o.workers)
 	}
 	return c, err
 }

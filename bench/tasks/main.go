@@ -8,6 +8,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -30,6 +31,7 @@ type options struct {
 	queued          int
 	repositories    int
 	workers         int
+	riverWorkers    int
 	runs            int
 	river           bool
 	dir             string
@@ -53,7 +55,8 @@ func run(ctx context.Context) error {
 	flag.IntVar(&o.probes, "probes", 200, "jobs that are started one at a time, for their latency")
 	flag.IntVar(&o.queued, "queued", 100_000, "tasks that are queued for memory and start-up; 0 leaves that out")
 	flag.IntVar(&o.repositories, "repositories", 100, "that the tasks are spread over")
-	flag.IntVar(&o.workers, "workers", 200, "jobs that run at a time")
+	flag.IntVar(&o.workers, "workers", 200, "tasks that run at a time")
+	flag.IntVar(&o.riverWorkers, "river-workers", 0, "jobs of River that run at a time; as many as tasks by default. River fetches each 100 ms as many as are free, so its rate is at most ten times this number")
 	flag.IntVar(&o.runs, "runs", 1, "times that each row is measured; the table has the medians")
 	flag.BoolVar(&o.river, "river", true, "measure River, too")
 	work := flag.String("work", "", "only work for the server at this `address`, instar or river (used by the benchmark)")
@@ -61,9 +64,10 @@ func run(ctx context.Context) error {
 	if *work != "" {
 		return workFor(ctx, *work, o.workers)
 	}
+	o.riverWorkers = cmp.Or(o.riverWorkers, o.workers)
 	o.durabilities = strings.Split(*durabilities, ",")
-	if o.jobs < 1 || o.probes < 1 || o.runs < 1 || o.repositories < 1 || o.workers < 1 || o.queued < 0 {
-		return errors.New("-jobs, -probes, -runs, -repositories and -workers have to be above 0")
+	if o.jobs < 1 || o.probes < 1 || o.runs < 1 || o.repositories < 1 || o.workers < 1 || o.riverWorkers < 1 || o.queued < 0 {
+		return errors.New("-jobs, -probes, -runs, -repositories, -workers and -river-workers have to be above 0")
 	}
 	return o.all(ctx)
 }
@@ -79,8 +83,8 @@ func (o *options) all(ctx context.Context) (err error) {
 	if o.binary, err = rig.Program(ctx, o.binary, o.dir); err != nil {
 		return err
 	}
-	fmt.Printf("bench/tasks: %s, %d CPUs, load %s; %d jobs that do nothing, %d at a time, in %d repositories; servers and workers are processes of their own, the load generator shares the machine\n",
-		runtime.Version(), runtime.NumCPU(), load(), o.jobs, o.workers, o.repositories)
+	fmt.Printf("bench/tasks: %s, %d CPUs, load %s; %d jobs that do nothing, %d at a time (River %d), in %d repositories; servers and workers are processes of their own, the load generator shares the machine\n",
+		runtime.Version(), runtime.NumCPU(), load(), o.jobs, o.workers, o.riverWorkers, o.repositories)
 	t := &table{}
 	for n := range o.runs {
 		if err := o.round(ctx, t, n); err != nil {

@@ -51,7 +51,7 @@ func (o *options) backlog(ctx context.Context) (err error) {
 		return err
 	}
 	known := time.Since(began)
-	if c.taskWorker, err = o.startWorker("nats://" + c.nats); err != nil {
+	if c.taskWorker, err = startWorker("nats://"+c.nats, c.o.workers); err != nil {
 		return err
 	}
 	resumed := time.Now()

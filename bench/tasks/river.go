@@ -63,17 +63,17 @@ func (o *options) riverOn(ctx context.Context, synchronous string) (contender, e
 	if r.client, err = river.NewClient(riverpgxv5.New(r.pool), &river.Config{Logger: quiet(os.Stderr)}); err != nil {
 		return r, err
 	}
-	r.worker, err = o.startWorker(dsn)
+	r.worker, err = startWorker(dsn, o.riverWorkers)
 	return r, err
 }
 
-// startWorker starts this program as a worker.
-func (o *options) startWorker(url string) (*rig.Process, error) {
+// startWorker starts this program as a worker, which does so many jobs at a time.
+func startWorker(url string, workers int) (*rig.Process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	return rig.Start(&lockedbuffer.Buffer{}, nil, self, "-work", url, "-workers", fmt.Sprint(o.workers))
+	return rig.Start(&lockedbuffer.Buffer{}, nil, self, "-work", url, "-workers", fmt.Sprint(workers))
 }
 
 func (r *riverJobs) enqueue(ctx context.Context, _, n int, at time.Time) error {
