@@ -125,16 +125,26 @@ func (c *catalogue) list(ctx context.Context) (all []kv.Entry[Size], err error) 
 
 // place is the server for a new database: of those that the catalogue has for its size and region, the one which the name of the tenant decides for; and the revision of the catalogue that said so.
 func (c *catalogue) place(ctx context.Context, r *machine.RequestBody) (name string, revision uint64, err error) {
-	region, size := cmp.Or(r.Region, config.DefaultRegion), cmp.Or(r.Spec, config.DefaultSize)
+	size := sizeOf(r)
 	var e kv.Entry[Size]
 	if machines.IsLabel(size) { // else it is no key
 		e, err = c.sizes.Get(ctx, sizeKey+size)
 	}
-	if err != nil && !errors.Is(err, kv.ErrNotFound) {
+	switch {
+	case errors.Is(err, kv.ErrCorrupt): // which is as if nobody had set it
+		e.Value = c.configured()[size]
+	case err != nil && !errors.Is(err, kv.ErrNotFound):
 		return "", 0, pg.Later(0, "the catalogue of sizes does not answer: %v", err)
 	}
+	name, err = c.among(map[string]Size{size: e.Value}, r)
+	return name, e.Revision, err
+}
+
+// among is the server for a database of a request, as some sizes say.
+func (c *catalogue) among(sizes map[string]Size, r *machine.RequestBody) (name string, err error) {
+	region, size := cmp.Or(r.Region, config.DefaultRegion), sizeOf(r)
 	var most uint64
-	for _, s := range e.Value.Regions[region] {
+	for _, s := range sizes[size].Regions[region] {
 		if !c.has(s) {
 			continue
 		}
@@ -145,10 +155,12 @@ func (c *catalogue) place(ctx context.Context, r *machine.RequestBody) (name str
 		}
 	}
 	if name == "" {
-		return "", 0, pg.Refuse("no server of the configuration (tenants.servers) takes the region %s and the size %s: see instar tenant-size ls", region, size)
+		return "", pg.Refuse("no server of the configuration (tenants.servers) takes the region %s and the size %s: see instar tenant-size ls", region, size)
 	}
-	return name, e.Revision, nil
+	return name, nil
 }
+
+func sizeOf(r *machine.RequestBody) string { return cmp.Or(r.Spec, config.DefaultSize) }
 
 // has reports whether a server is in the configuration.
 func (c *catalogue) has(name string) bool {

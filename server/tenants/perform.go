@@ -28,22 +28,21 @@ type performer struct {
 	mirror    *mirror
 }
 
+// planning is the effect that chooses a server.
+var planning = machine.Stages[0].Effect
+
 // Perform does one task.
 func (p *performer) Perform(ctx context.Context, t machines.Task) machines.Result {
 	var body machine.Task
 	if err := json.Unmarshal(t.Data, &body); err != nil {
 		return machines.Result{Failure: &machines.Failure{Code: "invalid", Message: fmt.Sprintf("cannot read the task %s: %v", t.Attempt, err)}}
 	}
-	planning := t.Effect == machine.Stages[0].Effect
-	if planning {
-		body.Server = ""
-	}
-	s, revision, err := p.of(ctx, &body)
+	s, revision, err := p.of(ctx, t.Effect, &body)
 	if err != nil {
 		return machines.Result{Failure: noServer(err)}
 	}
 	r := s.provider.Perform(ctx, t)
-	if plan, ok := r.Data.(machine.Plan); ok && planning {
+	if plan, ok := r.Data.(machine.Plan); ok && t.Effect == planning {
 		plan.Server, plan.CatalogueRevision = s.Name, revision
 		r.Data = plan
 	}
@@ -56,24 +55,36 @@ func noServer(err error) *machines.Failure {
 	return f
 }
 
-// of is the server of a session: that of its database, or of its plan, else the one that the catalogue has for it, at a revision.
-func (p *performer) of(ctx context.Context, b *machine.Task) (s *target, revision uint64, err error) {
-	if b.Database != nil {
+// of is the server of a session: for a plan the one that the catalogue has for it, at a revision; else that of its database, or of its plan. What was planned before there was a catalogue is where the configuration says. An undo
+// of nothing needs no server, so that it takes any where that one is not there: the session ends in the shared database, which is the same for all.
+func (p *performer) of(ctx context.Context, effect string, b *machine.Task) (s *target, revision uint64, err error) {
+	switch name := b.Server; {
+	case b.Database != nil:
 		if s = p.having(b.Database); s == nil {
 			err = without(b.Database)
 		}
-		return s, 0, err
-	}
-	name := b.Server
-	if name == "" {
-		if name, revision, err = p.catalogue.place(ctx, &b.Request); err != nil {
-			return nil, 0, err
+	case effect == planning:
+		if name, revision, err = p.catalogue.place(ctx, &b.Request); err == nil {
+			s, err = p.planned(name)
 		}
+	case name == "":
+		if name, err = p.catalogue.among(p.catalogue.configured(), &b.Request); err == nil {
+			s, err = p.planned(name)
+		}
+	default:
+		s, err = p.planned(name)
 	}
-	if s = p.named(name); s == nil {
-		err = pg.Refuse("no server of the configuration is %s, which the plan is for: put it back into tenants.servers", name)
+	if err != nil && effect == machine.EffectUndo && len(b.Actions) == 0 {
+		return p.servers[0], 0, nil
 	}
 	return s, revision, err
+}
+
+func (p *performer) planned(name string) (*target, error) {
+	if s := p.named(name); s != nil {
+		return s, nil
+	}
+	return nil, pg.Refuse("no server of the configuration is %s, which the plan is for: put it back into tenants.servers", name)
 }
 
 func (p *performer) named(name string) *target {

@@ -5,10 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/providers/database/databasetest"
 	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/server/tenants"
 )
 
 // What somebody has set of a size holds for sessions that are planned later, also after the server has started again; the configuration says the rest.
@@ -82,4 +84,35 @@ func TestASizeIsSetAtTheRevisionThatWasSeen(t *testing.T) {
 	}
 	require.Equal(t, http.StatusOK, put(`"0"`), "there was none")
 	require.Equal(t, http.StatusPreconditionFailed, put(`"0"`))
+}
+
+// What was not planned for any server needs none to end: also when its size has none any more, it gives its tenant free.
+func TestAnUndoNeedsNoServerThatTheSizeLacks(t *testing.T) {
+	t.Parallel()
+	w := setup(t, 1)
+	w.Start()
+	w.OK("POST", path("misspelt", "move")+"/request", `{}`)
+	w.ends("misspelt", "move", "failed")
+	w.OK("PUT", "/v1/tenant-sizes/small", `{"regions":{}}`)
+	w.OK("POST", path("misspelt", "move")+"/rollback", `{}`)
+	w.until("misspelt", "move", "it is rolled back or stuck", func(state string, data map[string]any) bool {
+		require.NotEqual(t, "rollback_stuck", data["phase"], "%v", data["undone"])
+		return state == "rolled_back"
+	})
+}
+
+// A value that cannot be read is as if nobody had set it.
+func TestASizeThatCannotBeReadIsThatOfTheConfiguration(t *testing.T) {
+	t.Parallel()
+	w := setup(t, 1, "unread")
+	w.Start()
+	js, err := jetstream.New(w.connect())
+	require.NoError(t, err)
+	bucket, err := js.KeyValue(t.Context(), tenants.CatalogueBucket)
+	require.NoError(t, err)
+	_, err = bucket.Put(t.Context(), "spec.db.small", []byte(`{"regions":7}`))
+	require.NoError(t, err)
+	w.OK("POST", path("unread", "move")+"/request", `{"approval":true}`)
+	data := w.until("unread", "move", "it has a plan", func(_ string, data map[string]any) bool { return data["phase"] == "waiting_approval" })
+	require.Equal(t, "t1", data["plan"].(map[string]any)["server"])
 }
