@@ -278,6 +278,34 @@ func TestWhatIsWithdrawnIsNotTheReleaseThatServes(t *testing.T) {
 	}
 }
 
+// A session keeps to the server of its plan in all that it does, also after an upgrade has planned anew, for no server.
+func TestAllTasksAreForTheServerOfThePlan(t *testing.T) {
+	t.Parallel()
+	l := &life{t: t, e: platform.Machine.New("default", "acme", "own"), now: machinetest.Begun}
+	l.step(machines.Input{Command: platform.CommandRequest, Body: json.RawMessage(moved)})
+	requireServer := func(effect string) {
+		t.Helper()
+		var got platform.Task
+		require.NoError(t, json.Unmarshal(taskOf(t, l, effect), &got))
+		require.Equal(t, "t2", got.Server, effect)
+	}
+	for _, g := range platform.Stages {
+		if g.Effect != "plan" {
+			requireServer(g.Effect)
+			l.step(machinetest.Report(t, g.Done, l.e.Effects[g.Effect].ID, nil))
+			continue
+		}
+		l.step(machinetest.Report(t, g.Done, l.e.Effects[g.Effect].ID, platform.Plan{Version: "1", Server: "t2"}))
+	}
+	require.Equal(t, platform.Ready, l.e.State)
+	l.step(machines.Input{Command: platform.CommandUpgrade, Body: json.RawMessage(`{"version":"2"}`)})
+	l.step(machinetest.Report(t, "planned", l.e.Effects["plan"].ID, platform.Plan{Version: "2"}))
+	requireServer("migrate")
+	l.step(machines.Input{Command: session.CommandCancel})
+	requireServer(platform.EffectWithdraw)
+	require.Equal(t, "t2", l.data().Plan.Server)
+}
+
 // upgraded is a session whose tenant has its second release.
 func upgraded(t *testing.T) *life {
 	l := reach(t, "switch", moved)
