@@ -170,7 +170,11 @@ func byBytes(ctx context.Context, source, target *pgx.Conn, t *catalog.Table) (b
 	}
 	var said [2]string
 	for i, conn := range []*pgx.Conn{source, target} {
-		if err := conn.QueryRow(ctx, collations, t.Quoted(), names).Scan(&said[i]); err != nil {
+		err := conn.QueryRow(ctx, collations, t.Quoted(), names).Scan(&said[i])
+		if pg.State(err) == pg.UnknownFunction { // a Postgres before 15 does not say it
+			return true, nil
+		}
+		if err != nil {
 			return false, fmt.Errorf("cannot read how its key is ordered: %w", err)
 		}
 	}

@@ -89,4 +89,18 @@ func TestDatabasesThatOrderTextsDifferently(t *testing.T) {
 	}
 }
 
+// A version of Postgres that does not say how it orders texts, as those before 15, is taken for one that orders them in another way.
+func TestADatabaseThatDoesNotSayHowItOrdersTexts(t *testing.T) {
+	t.Parallel()
+	w := texts(t, 300, "", "")
+	databasetest.Exec(t, w.target, `alter function pg_catalog.pg_database_collation_actual_version(oid) rename to pg_not_known_yet`)
+	m := w.begin(t, 1)
+	_, err := m.Copy(t.Context())
+	require.NoError(t, err)
+	v, err := m.Verify(t.Context(), true)
+	require.NoError(t, err)
+	require.Empty(t, v.Discrepancies)
+	require.Equal(t, "true", databasetest.Ask(t, w.target, `select by_bytes::text from instar.moved where table_name = 'codes'`))
+}
+
 const sums = `select count(*) || ' ' || md5(string_agg(code || n, ',' order by code collate "C")) from public.codes`

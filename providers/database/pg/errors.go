@@ -56,6 +56,7 @@ const (
 	Duplicate       = "42P04" // database
 	DuplicateObject = "42710"
 	UndefinedObject = "42704"
+	UnknownFunction = "42883"
 	NoDatabase      = "3D000"
 	Closed          = "55000" // a database that takes no connections, as in quarantine
 	ReadOnly        = "25006" // what the fence says
