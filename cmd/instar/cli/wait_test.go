@@ -14,37 +14,66 @@ import (
 
 func TestAWaitEndsWithWhatTheCommandHasBegun(t *testing.T) {
 	t.Parallel()
-	const began, later = "2026-01-02T03:04:05Z", "2026-01-02T03:04:09Z"
+	const before, began, later, last = "2026-01-02T03:04:01Z", "2026-01-02T03:04:05Z", "2026-01-02T03:04:09Z", "2026-01-02T03:04:10Z"
 	why := func(at string) string { return `,"lastError":{"code":"WHY","message":"because","at":"` + at + `"}` }
-	for args, tc := range map[string]struct {
+	const (
+		undoing = `,"effects":{"undo":{"id":"a"}}`
+		stuck   = `,"data":{"phase":"rollback_stuck"}`
+		since   = `,"since":"` + last + `"`
+		upgrade = "instance_provisioning upgrade --wait"
+		move    = "database_provisioning "
+	)
+	for name, tc := range map[string]struct {
+		args    string
 		state   string // in which the command leaves it
+		row     string // of the snapshot that the watch begins with
 		changes []string
 		code    int
 		said    string
 	}{
-		"rollback":     {"failed", []string{`"failed","effects":{"undo":{"id":"a"}}` + why(began), `"rolled_back"` + why(began)}, 0, "rolled_back"},
-		"rollback ":    {"failed", []string{`"failed","effects":{"undo":{"id":"a"}}` + why(began), `"failed"` + why(began)}, command.ExitFailed, "ended failed: WHY: because"},
-		"revert --yes": {"reverting", []string{`"reverting","effects":{"undo":{"id":"a"}}`, `"rolled_back"`}, 0, "rolled_back"},
-		"revert -y":    {"reverting", []string{`"reverting","effects":{"undo":{"id":"a"}}`, `"ready"` + why(later)}, command.ExitFailed, "stays ready: WHY: because"},
-		"rotate":       {"ready", []string{`"ready","effects":{"rotate":{"id":"a"}}`, `"ready"`}, 0, "ready"},
-		"rotate ":      {"ready", []string{`"ready","effects":{"rotate":{"id":"a"}}`, `"ready"` + why(later)}, command.ExitFailed, "stays ready: WHY: because"},
+		"undone":           {move + "rollback --wait", "failed", "", []string{`"failed"` + undoing + why(began), `"rolled_back"` + why(began)}, 0, "rolled_back"},
+		"not undone":       {move + "rollback --wait", "failed", "", []string{`"failed"` + undoing + why(began), `"failed"` + why(began)}, command.ExitFailed, "ended failed: WHY: because"},
+		"in a row":         {move + "rollback --wait", "failed", "failed", []string{`"failed"` + undoing + why(began), `"rolled_back"` + why(began)}, 0, "rolled_back"},
+		"reverted":         {move + "revert --yes --wait", "reverting", "", []string{`"reverting"` + undoing, `"rolled_back"`}, 0, "rolled_back"},
+		"turned back":      {move + "revert --yes --wait", "reverting", "", []string{`"reverting"` + undoing, `"ready"` + why(later)}, command.ExitFailed, "stays ready: WHY: because"},
+		"stuck":            {move + "revert --yes --wait", "reverting", "", []string{`"reverting"` + undoing + stuck, `"reverting"` + stuck}, command.ExitFailed, "is stuck in reverting"},
+		"stuck in a stage": {move + "cancel --wait", "migrating_data", "", []string{`"migrating_data"` + undoing, `"migrating_data"` + stuck + why(later)}, command.ExitFailed, "is stuck in migrating_data: not everything could be taken back: WHY: because"},
+		"rotated":          {move + "rotate --wait", "ready", "", []string{`"ready","effects":{"rotate":{"id":"a"}}`, `"ready"`}, 0, "ready"},
+		"not rotated":      {move + "rotate --wait", "ready", "", []string{`"ready","effects":{"rotate":{"id":"a"}}`, `"ready"` + why(later)}, command.ExitFailed, "stays ready: WHY: because"},
+		"upgraded":         {upgrade, "upgrading", "", []string{`"upgrading"` + why(before), `"ready"` + why(before) + since}, 0, "ready"},
+		"withdrawn":        {upgrade, "upgrading", "", []string{`"upgrading"`, `"withdrawing"` + why(later), `"ready"` + why(later) + since}, command.ExitFailed, "stays ready: WHY: because"},
+		"wait undone":      {move + "wait", "", "", []string{`"failed"` + undoing, `"rolled_back"`}, 0, "rolled_back"},
+		"wait for undone":  {move + "wait --for state=rolled_back", "", "failed", []string{`"failed"` + undoing, `"rolled_back"`}, 0, "rolled_back"},
+		"wait not undone":  {move + "wait", "", "", []string{`"failed"` + undoing, `"failed"` + stuck}, command.ExitFailed, "ended failed"},
+		"wait stuck":       {move + "wait", "", "", []string{`"reverting"` + undoing, `"reverting"` + stuck}, command.ExitFailed, "is stuck in reverting"},
 	} {
-		t.Run(args, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			entity := func(i int) string {
+				return fmt.Sprintf(`{"machine":"m","namespace":"default","parent":"acme","id":"move","version":%[1]d,"revision":%[1]d,"since":%q,"state":%s}`, i+2, began, tc.changes[i])
+			}
 			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Method == http.MethodPost {
+				switch {
+				case r.Method == http.MethodPost:
 					answer(w, 200, fmt.Sprintf(`{"outcome":"applied","state":%q,"version":2,"revision":2,"generation":1,"commandId":"c1"}`, tc.state))
-					return
+				case strings.HasSuffix(r.URL.Path, "/events"):
+					answer(w, 200, fmt.Sprintf(`{"items":[{"seq":1,"version":1,"time":%q},{"seq":2,"version":2,"time":%q},{"seq":3,"version":3,"time":%q}],"nextCursor":""}`, before, began, later))
+				case strings.HasSuffix(r.URL.Path, "/watch"):
+					w.Header().Set("Content-Type", "text/event-stream")
+					if tc.row != "" {
+						fmt.Fprintf(w, "id: 2\nevent: snapshot\ndata: {\"machine\":\"m\",\"revision\":2,\"items\":[{\"id\":\"move\",\"state\":%q,\"version\":2,\"revision\":2}]}\n\n", tc.row)
+					}
+					for i := range tc.changes {
+						fmt.Fprintf(w, "id: %d\nevent: entity\ndata: %s\n\n", i+2, entity(i))
+					}
+					_ = http.NewResponseController(w).Flush()
+					<-r.Context().Done()
+				default:
+					answer(w, 200, entity(0))
 				}
-				w.Header().Set("Content-Type", "text/event-stream")
-				for i, change := range tc.changes {
-					fmt.Fprintf(w, "id: %d\nevent: entity\ndata: {\"machine\":\"database_provisioning\",\"namespace\":\"default\",\"parent\":\"acme\",\"id\":\"move\",\"version\":%[1]d,\"revision\":%[1]d,\"since\":%q,\"state\":%s}\n\n", i+2, began, change)
-				}
-				_ = http.NewResponseController(w).Flush()
-				<-r.Context().Done()
 			}))
 			defer web.Close()
-			code, out, said := exitOf1(strings.Fields("database_provisioning " + args + " acme/move --wait --server " + web.URL)...)
+			code, out, said := exitOf1(strings.Fields(tc.args + " acme/move --server " + web.URL)...)
 			require.Equal(t, tc.code, code, said)
 			require.Contains(t, out+said, tc.said)
 		})

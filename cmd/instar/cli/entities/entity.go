@@ -21,6 +21,7 @@ type entity struct {
 
 	fields map[string]any // the same, for dotted paths
 	raw    []byte
+	row    bool // it is an item of a list, without data and effects
 }
 
 func decode(raw []byte) (*entity, error) {

@@ -2,6 +2,7 @@ package entities
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +28,9 @@ func wait(s *command.Session, cmd *cobra.Command, m *machines.Machine, args []st
 	e, err := until(s, m, args[0], 0, most, func(e *entity) (bool, error) {
 		if wanted(e) {
 			return true, nil
+		}
+		if st, _ := m.State(e.State); st.Failed && underWay(m, e, begunIn(m, e.State)) {
+			return false, nil
 		}
 		return false, ended(m, e) // it will not come there by itself
 	})
@@ -58,8 +62,7 @@ func wish(m *machines.Machine, text string) (func(*entity) bool, error) {
 	switch {
 	case text == "settled":
 		return func(e *entity) bool {
-			st, _ := m.State(e.State)
-			return !st.Transitional
+			return !underWay(m, e, begunIn(m, e.State))
 		}, nil
 	case kind == "state" && value != "":
 		states := map[string]bool{}
@@ -82,6 +85,15 @@ func wish(m *machines.Machine, text string) (func(*entity) bool, error) {
 		}, nil
 	}
 	return nil, command.Usagef("--for: %q is neither settled, state=A[,B] nor condition=TYPE[=STATUS]", text)
+}
+
+// begunIn are the effects that any command may begin in a state and leave it there, but for a look at the world that is repeated there anyway.
+func begunIn(m *machines.Machine, state string) (effects []string) {
+	for _, c := range m.Commands() {
+		effects = append(effects, begins(m, c.Name, state)...)
+	}
+	st, _ := m.State(state)
+	return slices.DeleteFunc(effects, func(effect string) bool { return st.Poll != nil && st.Poll.Effect == effect })
 }
 
 // arrived writes an entity that is as it was waited for.

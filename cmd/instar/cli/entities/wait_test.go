@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/machines/service"
 )
 
@@ -17,4 +18,11 @@ func TestStatesAreFoundInAnyCase(t *testing.T) {
 	require.ErrorContains(t, err, `service has no state "reedy"; it has `)
 	_, err = wish(service.Machine, "state=ready,Failed")
 	require.NoError(t, err)
+}
+
+// Whoever waits for an entity to settle waits for what a command has begun, and not for a look that never ends.
+func TestWhatIsRepeatedInAStateIsNotUnderWay(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, begunIn(service.Machine, service.Failed))
+	require.Contains(t, begunIn(database.Machine, database.Failed), database.EffectUndo)
 }

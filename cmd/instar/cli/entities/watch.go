@@ -2,6 +2,7 @@ package entities
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -65,7 +66,7 @@ func eachEntity(s *command.Session, do func(*entity) error) func(client.Event) e
 			}
 			for _, raw := range part.Items {
 				it, err := readItem(raw)
-				if err == nil {
+				if it.row = len(it.Whole) == 0; err == nil {
 					err = do(&it.entity)
 				}
 				if err != nil {
@@ -128,6 +129,10 @@ func until(s *command.Session, m *machines.Machine, id string, from uint64, most
 		if e.Revision < from {
 			return nil
 		}
+		e, err := whole(s, m, id, e)
+		if err != nil || e.Revision < from {
+			return err
+		}
 		last = e
 		p.at(e.State, e.why())
 		ok, err := done(e)
@@ -149,21 +154,59 @@ func until(s *command.Session, m *machines.Machine, id string, from uint64, most
 	}
 }
 
-// settle waits until the entity has left its transitional states, and what the command has begun is done, as of the command or later, and brings the result
-// up to date. failed is set when it settled in a failed state, or where the command is sent from, because of a failure there.
-func settle(s *command.Session, m *machines.Machine, sent, id string, r *result, begun []string, most time.Duration) (failed, err error) {
-	e, err := until(s, m, id, r.Revision, most, func(e *entity) (bool, error) {
-		st, _ := m.State(e.State)
-		return !st.Transitional && !slices.ContainsFunc(begun, func(effect string) bool { return e.Effects[effect].ID != "" }), nil
-	})
+// whole reads the entity of an item of a list, which does not say what is under way.
+func whole(s *command.Session, m *machines.Machine, id string, e *entity) (*entity, error) {
+	if !e.row {
+		return e, nil
+	}
+	resp, err := askAbout(s, m, id, "", nil)
 	if err != nil {
 		return nil, err
 	}
+	return decode(resp.Body)
+}
+
+// settle waits until the entity has left its transitional states, and what the command has begun is done, as of the command or later, and brings the result
+// up to date. failed is set when it settled in a failed state, or where the command is sent from, because of a failure since then, or stands on its way.
+func settle(s *command.Session, m *machines.Machine, sent, id string, r *result, begun []string, most time.Duration) (failed, err error) {
+	e, err := until(s, m, id, r.Revision, most, func(e *entity) (bool, error) { return !underWay(m, e, begun), nil })
+	if err != nil {
+		return nil, err
+	}
+	version := r.Version
 	r.State, r.Version, r.Revision, r.Generation = e.State, e.Version, e.Revision, e.Generation
-	if failed = ended(m, e); failed == nil && e.LastError != nil && !e.LastError.At.Before(e.Since) && slices.ContainsFunc(m.Edges, func(g machines.EdgeInfo) bool { return g.On == sent && g.From == e.State }) {
+	if failed = ended(m, e); failed != nil || e.LastError == nil || !slices.ContainsFunc(m.Edges, func(g machines.EdgeInfo) bool { return g.On == sent && g.From == e.State }) {
+		return failed, nil
+	}
+	at, err := carriedOut(s, m, id, version)
+	if err != nil {
+		return nil, err
+	}
+	if at.IsZero() { // its events are gone
+		at = e.Since
+	}
+	if !e.LastError.At.Before(at) {
 		failed = &command.Error{Code: command.ExitFailed, Err: fmt.Errorf("%s stays %s: %s", Name(m, e.id()), e.State, e.why()), Try: fmt.Sprintf("instar %s events %s", m.Name, e.id())}
 	}
 	return failed, nil
+}
+
+// carriedOut is when a command led to a version, by the clock that has noted errors since; zero when the timeline does not have it.
+func carriedOut(s *command.Session, m *machines.Machine, id string, version uint64) (time.Time, error) {
+	at, err := pathOf(s, m, id)
+	if err != nil {
+		return time.Time{}, err
+	}
+	all, err := command.Pages(s, at+"/events", s.Scoped(url.Values{}), 0, readEvent)
+	if err != nil {
+		return time.Time{}, about(err, m, id)
+	}
+	for _, e := range all {
+		if e.Version == version {
+			return e.Time, nil
+		}
+	}
+	return time.Time{}, nil
 }
 
 // begins are the effects that a command may have begun when it led to a state which is not left by itself, such as the undo of what has failed.
@@ -179,15 +222,30 @@ func begins(m *machines.Machine, sent, state string) (effects []string) {
 	return effects
 }
 
-// ended is an error when the entity is in a failed state.
+// underWay reports whether an entity goes on without a further command: it is in a transitional state and does not stand there, or one of some effects is under way.
+func underWay(m *machines.Machine, e *entity, begun []string) bool {
+	st, _ := m.State(e.State)
+	return st.Transitional && !stands(e) || slices.ContainsFunc(begun, func(effect string) bool { return e.Effects[effect].ID != "" })
+}
+
+// stands reports whether something of the entity could not be taken back, so that it waits for somebody. All machines of sessions have this phase, in each state that an undo may be in.
+func stands(e *entity) bool {
+	return len(e.Effects) == 0 && output.At(e.fields, "data.phase") == "rollback_stuck"
+}
+
+// ended is an error when the entity is in a failed state, or stands on its way.
 func ended(m *machines.Machine, e *entity) error {
 	st, _ := m.State(e.State)
-	if !st.Failed {
+	text, try := fmt.Sprintf("%s ended %s", Name(m, e.id()), e.State), "events"
+	switch {
+	case st.Failed:
+	case st.Transitional && stands(e):
+		text, try = fmt.Sprintf("%s is stuck in %s: not everything could be taken back", Name(m, e.id()), e.State), "get"
+	default:
 		return nil
 	}
-	text := fmt.Sprintf("%s ended %s", Name(m, e.id()), e.State)
 	if why := e.why(); why != "" {
 		text += ": " + why
 	}
-	return &command.Error{Code: command.ExitFailed, Err: fmt.Errorf("%s", text), Try: fmt.Sprintf("instar %s events %s", m.Name, e.id())}
+	return &command.Error{Code: command.ExitFailed, Err: errors.New(text), Try: fmt.Sprintf("instar %s %s %s", m.Name, try, e.id())}
 }
