@@ -37,10 +37,11 @@ type RunAll struct {
 
 // Enqueued is the answer to run-all.
 type Enqueued struct {
-	Enqueued int       `json:"enqueued"`
-	Jobs     []string  `json:"jobs" nullable:"false" doc:"In the order in which they were queued: by sortOrder"`
-	Skipped  []Skipped `json:"skipped" nullable:"false"`
-	Batch    string    `json:"batch,omitempty" doc:"Name of this run; the tasks have it as data.batch"`
+	Enqueued   int       `json:"enqueued"`
+	Jobs       []string  `json:"jobs" nullable:"false" doc:"In the order in which they were queued: by sortOrder"`
+	Skipped    []Skipped `json:"skipped" nullable:"false"`
+	Batch      string    `json:"batch,omitempty" doc:"Name of this run; the tasks have it as data.batch"`
+	Incomplete bool      `json:"incomplete,omitempty" doc:"One of the tasks brought no answer, and those behind it were not asked: send the request again for the rest"`
 }
 
 // Skipped is a task that was left as it is.
@@ -51,8 +52,9 @@ type Skipped struct {
 
 // CleanedUp is the answer to a clean-up.
 type CleanedUp struct {
-	Failed  []string  `json:"failed" nullable:"false" doc:"Jobs that are failed now, as stuck"`
-	Skipped []Skipped `json:"skipped" nullable:"false"`
+	Failed     []string  `json:"failed" nullable:"false" doc:"Jobs that are failed now, as stuck"`
+	Skipped    []Skipped `json:"skipped" nullable:"false"`
+	Incomplete bool      `json:"incomplete,omitempty" doc:"One of them brought no answer, and those behind it were not asked: send the request again for the rest"`
 }
 
 const mostAtOnce = 1000
@@ -61,7 +63,7 @@ func (s *Service) runAllRoute(r *rest.Router) *rest.Route {
 	schema := r.Registry().Schema(reflect.TypeFor[RunAll](), true, "")
 	return &rest.Route{Role: auth.Operate, Serve: func(q *rest.Request) error { return s.runAll(q, schema) }, Op: huma.Operation{
 		OperationID: "repositories-run-all", Method: http.MethodPost, Path: "/v1/repositories/{id}/run-all", Tags: []string{"repository"}, Summary: "Queue all tasks of a repository",
-		Description: "By their sortOrder. Tasks that are pending, failed or canceled are queued; the others are skipped, with the reason. Where one of them brings no answer, it and those behind it are among the skipped, with the reason, and sending it again queues the rest.",
+		Description: "By their sortOrder. Tasks that are pending, failed or canceled are queued; the others are skipped, with the reason. Where one of them brings no answer, the answer is incomplete: it and those behind it are among the skipped, with the reason, and sending it again queues the rest.",
 		Errors:      []int{400, 404, 409, 413, 415, 422, 429, 503}, Parameters: []*huma.Param{rest.NamespaceParam(), rest.HeaderParam("Instar-Reason", "Why; shown in the timelines", "nightly")},
 		RequestBody: &huma.RequestBody{Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}},
 		Responses:   map[string]*huma.Response{"200": {Description: "What was queued", Content: r.BodyOf(reflect.TypeFor[Enqueued]())}},
@@ -149,9 +151,10 @@ func (b *RunAll) run(items []index.Item, like *publish.Command, to ways) (*Enque
 		}
 		var a machines.Answer
 		switch a, err = to.ask(cmd); {
-		case err != nil && len(out.Jobs) == 0 && !stored(err):
+		case err != nil && len(out.Jobs) == 0 && notStored(err):
 			return nil, err
 		case err != nil:
+			out.Incomplete = true
 			skip(id, unanswered(err))
 		case a.Refusal != nil:
 			skip(id, a.Refusal.Message)
@@ -173,22 +176,25 @@ func (b *RunAll) run(items []index.Item, like *publish.Command, to ways) (*Enque
 // notAsked is why a task was skipped that comes behind one which brought no answer.
 const notAsked = "it was not asked, since one before it brought no answer; send the request again"
 
-// stored reports whether a command without an answer is carried out all the same.
-func stored(err error) bool {
-	var accepted *publish.AcceptedError
-	return errors.As(err, &accepted)
+// notStored reports whether a command without an answer was certainly not stored: it was refused before it was sent, or no stream took it.
+func notStored(err error) bool {
+	var p *problem.Problem
+	return errors.As(err, &p) || publish.NotStored(err)
 }
 
 // unanswered is why the one was skipped that brought no answer.
 func unanswered(err error) string {
 	var p *problem.Problem
+	var accepted *publish.AcceptedError
 	switch {
-	case stored(err):
+	case errors.As(err, &accepted):
 		return "it is asked for, and brought no answer in time"
 	case errors.As(err, &p) && p.Detail != "":
 		return p.Detail
+	case notStored(err):
+		return "it could not be asked for: " + err.Error()
 	}
-	return err.Error()
+	return "it brought no answer, and may be asked for all the same: " + err.Error()
 }
 
 const making = 5 * time.Second // in which the tasks of a repository are made, unless nobody schedules
@@ -306,10 +312,10 @@ func (s *Service) cleanUp(q *rest.Request) error {
 		}
 		a, err := s.ask(publish.Command{Machine: task.Machine.Name, Key: item.Key, Name: task.ReportStuck, Actor: q.Who.Name, Trace: rest.Traceparent(q.Context()), Body: body})
 		switch {
-		case err != nil && len(out.Failed) == 0 && !stored(err):
+		case err != nil && len(out.Failed) == 0 && notStored(err):
 			return err
 		case err != nil:
-			broken = notAsked
+			broken, out.Incomplete = notAsked, true
 			out.Skipped = append(out.Skipped, Skipped{jobOf(item.Key), unanswered(err)})
 		case a.Refusal != nil:
 			out.Skipped = append(out.Skipped, Skipped{jobOf(item.Key), a.Refusal.Message})

@@ -1,7 +1,7 @@
 package tasks
 
 import (
-	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,15 +37,25 @@ func TestRunAllSaysWhatIsQueued(t *testing.T) {
 	require.Equal(t, []string{"shop.a", "shop.b", "shop.c"}, asked)
 	require.Equal(t, &Enqueued{Enqueued: 2, Jobs: []string{"shop.a", "shop.b"}, Batch: out.Batch, Skipped: []Skipped{
 		{"shop.c", "the engine is away"}, {"shop.d", notAsked}, {"shop.e", "it is running"},
-	}}, out)
+	}, Incomplete: true}, out)
 	require.NotEmpty(t, out.Batch)
 
 	out, _, err = run(map[string]error{"shop.a": &publish.AcceptedError{}})
 	require.NoError(t, err)
 	require.Equal(t, Skipped{"shop.a", "it is asked for, and brought no answer in time"}, out.Skipped[0], "it is queued in this batch")
 
-	broken := errors.New("the engine is away")
-	_, asked, err = run(map[string]error{"shop.a": broken})
-	require.ErrorIs(t, err, broken, "nothing is stored")
-	require.Equal(t, []string{"shop.a"}, asked)
+	out, _, err = run(map[string]error{"shop.a": fmt.Errorf("%w within 5s", publish.ErrUnanswered)})
+	require.NoError(t, err)
+	require.Contains(t, out.Skipped[0].Reason, "may be asked for all the same", "nobody knows: its batch has a name")
+	require.True(t, out.Incomplete)
+	require.NotEmpty(t, out.Batch)
+
+	for _, broken := range []error{problem.Unavailable("this request stored nothing"), fmt.Errorf("%w: %w", publish.ErrUnanswered, publish.ErrGated)} {
+		_, asked, err = run(map[string]error{"shop.a": broken})
+		require.ErrorIs(t, err, broken, "nothing is stored")
+		require.Equal(t, []string{"shop.a"}, asked)
+	}
+	out, _, err = run(nil)
+	require.NoError(t, err)
+	require.False(t, out.Incomplete)
 }

@@ -5,7 +5,6 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -43,8 +42,7 @@ an attempt ended twice or never, or when a repository is not completed. Document
 			if fast, _ := cmd.Flags().GetBool("fast"); fast { // declared below
 				d.commits = 5
 			}
-			f, ok := d.out.(*os.File)
-			if ok {
+			if f, ok := d.out.(*os.File); ok {
 				info, err := f.Stat()
 				d.live = err == nil && info.Mode()&os.ModeCharDevice != 0
 			}
@@ -177,9 +175,15 @@ func (d *tasksDemo) Ask(ctx context.Context, method, path string, body, into any
 	return Ask(ctx, method, d.url+path, body, into)
 }
 
-// post tries again while the server is not ready for it.
+// post tries again while the server is not ready for it, or, asked for many tasks, has not asked for all.
 func (d *tasksDemo) post(ctx context.Context, path string, body any) error {
-	return Await(ctx, path, func() error { return d.Ask(ctx, http.MethodPost, path, body, nil) })
+	return Await(ctx, path, func() error {
+		var out struct{ Incomplete bool }
+		if err := d.Ask(ctx, http.MethodPost, path, body, &out); err != nil || !out.Incomplete {
+			return err
+		}
+		return errors.New("the answer is incomplete")
+	})
 }
 
 var tasksAnalyses = []string{"dependencies", "hotspots", "languages", "licences", "lines", "secrets", "structure"}
@@ -281,10 +285,7 @@ func (d *tasksDemo) cancel(ctx context.Context) (err error) {
 
 // call is a task that sends a request.
 func call(url string, attempts int) task.CreateBody {
-	params, err := json.Marshal(map[string]string{"url": url})
-	if err != nil {
-		panic(err) // strings
-	}
+	params := fmt.Appendf(nil, `{"url":%q}`, url)
 	return task.CreateBody{Spec: task.Spec{Type: "http", Params: params, Attempts: attempts, Backoff: "100ms", Optional: true}, Run: true}
 }
 
