@@ -136,3 +136,21 @@ func TestWhatTasksWaitFor(t *testing.T) {
 		require.Contains(t, s.Explain(key, noon), why, key)
 	}
 }
+
+// What runs after one task may be very much, and all of it ends with that: each costs the same.
+func BenchmarkDropOfThoseThatWait(b *testing.B) {
+	for b.Loop() {
+		s := New(time.Minute, never)
+		for i := range 100_000 {
+			t := task("ns.r", fmt.Sprint("t", i), 5, noon)
+			t.After = []string{"ns.r.clone"}
+			s.Wait(t, noon)
+		}
+		for i := range 100_000 {
+			s.Drop(fmt.Sprint("ns.r.t", 99_999-i))
+		}
+		if s.Waiting() > 0 {
+			b.Fatal("some are left")
+		}
+	}
+}

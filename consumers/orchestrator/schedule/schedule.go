@@ -6,7 +6,6 @@ package schedule
 
 import (
 	"container/heap"
-	"slices"
 	"time"
 )
 
@@ -77,7 +76,7 @@ const (
 type item struct {
 	Task
 	where   place
-	index   int    // in the heap that it is in
+	index   int    // in the heap, or the list of waiters, that it is in
 	waits   string // in waiters
 	class   *class
 	urgency int64 // the lower the sooner
@@ -222,7 +221,7 @@ func (s *Scheduler) put(it *item, now time.Time) {
 		return
 	}
 	if what := s.obstacle(it); what != "" {
-		it.where, it.waits = inWaiters, what
+		it.where, it.waits, it.index = inWaiters, what, len(s.waiters[what])
 		s.waiters[what] = append(s.waiters[what], it)
 		return
 	}
@@ -255,9 +254,10 @@ func (s *Scheduler) remove(it *item) {
 		heap.Remove(&s.future, it.index)
 	case inWaiters:
 		list := s.waiters[it.waits]
-		if i := slices.Index(list, it); i >= 0 {
-			list = slices.Delete(list, i, i+1)
-		}
+		last := len(list) - 1
+		list[it.index], list[last].index = list[last], it.index
+		list[last] = nil
+		list = list[:last]
 		if s.waiters[it.waits] = list; len(list) == 0 {
 			delete(s.waiters, it.waits)
 		}

@@ -173,7 +173,7 @@ func (w *world) consistent() {
 			require.Same(w.t, it, it.class.ready.list[it.index])
 			ready[it.class.repo]++
 		case inWaiters:
-			require.Contains(w.t, w.s.waiters[it.waits], it)
+			require.Same(w.t, it, w.s.waiters[it.waits][it.index])
 		case inNone:
 			require.Fail(w.t, "a task is nowhere", key)
 		}
