@@ -21,6 +21,7 @@ func TestWords(t *testing.T) {
 	said := Task[how]{words: &words{w: k, machine: "task", key: "default.a.one", attempt: "run-1-1"}}
 	said.Log("one\x1b[31m\n\ntwo\r\n" + strings.Repeat("ä", maxLine))
 	said.Progress(1, "begun")
+	said.words.told = time.Now().Add(time.Hour) // whatever the machine takes for a line
 	said.Progress(2, "too soon")
 	said.words.told = time.Now().Add(-toldEvery)
 	said.Progress(3, "later")
