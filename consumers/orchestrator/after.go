@@ -1,7 +1,7 @@
 package orchestrator
 
 // What becomes of tasks that run after others: those that they name (runAfter), and the clone of their repository. One that waits for a task which has failed for good, or was canceled, ends itself, with a
-// reason that names it, so nothing of a repository waits for what will not come; it is queued again when that task is. depend keeps who waits for whom, settle looks at one of them.
+// reason that names it, so nothing of a repository waits for what will not come; it is queued again when that task is. depend keeps who waits for whom, behind looks at those for which the state of a task means something, and settle at one of them.
 
 import (
 	"encoding/json"
@@ -58,41 +58,68 @@ func (l *loop) after(repo, key string, b *task.Brief) (keys []string) {
 // cloning reports whether the clone of a repository is still to be asked for, or may be so new that this node has not seen it: what is known of it says nothing then.
 func (l *loop) cloning(repo string, seen bool, since time.Time) bool {
 	r := l.repos[repo]
-	return r != nil && max(r.applied, r.data.Applied) < r.generation || !seen && l.clock().Sub(since) < sweepEvery
+	return r != nil && max(r.applied, r.cloned, r.data.Applied) < r.generation || !seen && l.clock().Sub(since) < sweepEvery
 }
 
-// depend takes a change of a task, for itself and for those that run after it.
-func (l *loop) depend(repo string, item *index.Item, b *task.Brief, gone bool) {
-	var on, needs []string
+// need keeps what a task has to wait for whenever it is queued.
+func (l *loop) need(repo, key string, b *task.Brief, gone bool) {
+	var needs []string
 	if !gone {
-		needs = l.after(repo, item.Key, b)
+		needs = l.after(repo, key, b)
 	}
-	l.needs.set(item.Key, needs)
+	l.needs.set(key, needs)
+}
+
+// depend takes a change of a task, for itself and, where its state is another one, for those that run after it: there may be very many of them, and how far it is means nothing to them.
+func (l *loop) depend(repo string, item *index.Item, b *task.Brief, gone, changed bool) {
+	var runs, blocked []string
 	switch {
 	case gone:
 	case item.State == task.Queued:
-		on = needs
+		runs = l.needs.of[item.Key]
 	case b.Blocked != "" && (item.State == task.Failed || item.State == task.Canceled):
-		on = []string{repo + "." + b.Blocked}
+		blocked = []string{repo + "." + b.Blocked}
 	}
-	l.runs.set(item.Key, on)
-	if len(on) > 0 {
+	l.runs.set(item.Key, runs)
+	l.blocked.set(item.Key, blocked)
+	if len(runs)+len(blocked) > 0 {
 		l.settle(item.Key)
 	}
-	for key := range l.runs.by[item.Key] {
-		l.settle(key)
+	if changed {
+		l.behind(item.Key)
+	}
+}
+
+// behind looks at the tasks that run after one: at those that are queued where it has ended without success or is not there, and at those that were ended by it where it is queued again.
+func (l *loop) behind(up string) {
+	if len(l.runs.by[up])+len(l.blocked.by[up]) == 0 {
+		return
+	}
+	other, ok := l.Tasks.Get(up)
+	ended := !ok || slices.Contains([]string{task.Failed, task.Canceled, task.Deleting, task.Deleted}, other.State)
+	switch {
+	case other.Problem != "", ended && l.serves(other):
+	case ended:
+		for key := range l.runs.by[up] {
+			l.settle(key)
+		}
+	case other.State != task.Pending:
+		for key := range l.blocked.by[up] {
+			l.settle(key)
+		}
 	}
 }
 
 // settle ends a queued task that runs after one which has ended without success, or is deleted, and queues one again that was ended so when the other one is.
 func (l *loop) settle(key string) {
+	l.settles++
 	item, _ := l.Tasks.Get(key)
 	b, _ := item.Value.(*task.Brief)
 	if b == nil || item.Problem != "" || l.ledger.slots[key] != nil {
 		return
 	}
 	_, repo, _ := split(key)
-	for _, up := range l.runs.of[key] {
+	for _, up := range slices.Concat(l.runs.of[key], l.blocked.of[key]) {
 		other, ok := l.Tasks.Get(up)
 		_, _, id := split(up)
 		if other.Problem != "" || item.State == task.Queued && id == repository.CloneTask && l.cloning(repo, ok, item.Since) {
@@ -104,9 +131,9 @@ func (l *loop) settle(key string) {
 			l.send(publish.Command{Machine: task.Machine.Name, Key: key, Name: task.ReportBlocked, Body: report(task.Blocked{Enqueue: b.Enqueue, By: id, Canceled: deleted || other.State == task.Canceled, Deleted: deleted})})
 			return
 		case item.State != task.Queued && b.Blocked == id && (other.State == task.Queued || other.State == task.Running || other.State == task.Succeeded):
-			order := task.Order{Batch: b.Batch, StopBatch: b.StopBatch}
+			order := task.Order{Batch: b.Batch, StopBatch: b.StopBatch, NotBefore: b.NotBefore}
 			if l.stops[repo+"/"+b.Batch].key != "" { // in a batch that is stopped it would be canceled
-				order = task.Order{}
+				order.Batch, order.StopBatch = "", false
 			}
 			body, err := json.Marshal(task.RunBody{Order: order})
 			if err == nil {
@@ -117,9 +144,31 @@ func (l *loop) settle(key string) {
 	}
 }
 
-// resettle looks at all of them again: a command may have been lost.
+// resettle looks at all of them again that something is to be told: a command may have been lost.
 func (l *loop) resettle() {
-	for key := range l.runs.of {
-		l.settle(key)
+	for up := range l.runs.by {
+		l.behind(up)
 	}
+	for up := range l.blocked.by {
+		if l.runs.by[up] == nil {
+			l.behind(up)
+		}
+	}
+}
+
+// waitsFor reports whether a task needs another one, or what needs that.
+func (l *loop) waitsFor(key, up string) bool {
+	looked := map[string]bool{}
+	for next := []string{key}; len(next) > 0; {
+		key, next = next[len(next)-1], next[:len(next)-1]
+		for _, k := range l.needs.of[key] {
+			if k == up {
+				return true
+			}
+			if !looked[k] {
+				looked[k], next = true, append(next, k)
+			}
+		}
+	}
+	return false
 }

@@ -25,6 +25,7 @@ type Board struct {
 	mu      sync.Mutex
 	at      map[string]seen
 	queued  map[string]int
+	awaited map[string]int      // queued tasks that run after one, by its key
 	uniques map[string][]string // keys of active tasks, by namespace and unique key: mostly one
 	pools   map[string]int      // of active tasks, besides that of the nodes
 	given   []promise           // the oldest first
@@ -38,6 +39,7 @@ type seen struct {
 	namespace, typ, pool string
 	unique               string
 	queued               bool
+	after                []string  // keys of what it runs after, if it is queued
 	promised             time.Time // until then it counts, although it was not seen yet; zero is of one that was seen
 }
 
@@ -67,7 +69,7 @@ func (b *Board) follow(ctx context.Context) {
 	changes := b.Tasks.Batches(index.Filter{}, Buffered)
 	defer changes.Close()
 	b.mu.Lock()
-	b.at, b.queued, b.uniques, b.pools, b.given = map[string]seen{}, map[string]int{}, map[string][]string{}, map[string]int{}, nil
+	b.at, b.queued, b.awaited, b.uniques, b.pools, b.given = map[string]seen{}, map[string]int{}, map[string]int{}, map[string][]string{}, map[string]int{}, nil
 	b.mu.Unlock()
 	for after := ""; ; {
 		page := b.Tasks.List(index.Query{States: []string{task.Queued, task.Running}, After: after, Limit: 4096})
@@ -97,8 +99,13 @@ func (b *Board) take(item index.Item, deleted bool) {
 	if deleted || brief == nil || item.State != task.Queued && item.State != task.Running {
 		return
 	}
-	namespace, _, _ := split(item.Key)
+	namespace, repo, _ := split(item.Key)
 	s := seen{namespace: namespace, typ: brief.Type, pool: brief.Pool, queued: item.State == task.Queued}
+	for _, id := range brief.RunAfter {
+		if s.queued {
+			s.after = append(s.after, repo+"."+id)
+		}
+	}
 	if brief.UniqueKey != "" {
 		s.unique = namespace + "/" + brief.UniqueKey
 	}
@@ -124,6 +131,9 @@ func (b *Board) put(key string, s seen) {
 			b.queued[e]++
 		}
 	}
+	for _, up := range s.after {
+		b.awaited[up]++
+	}
 }
 
 // forget takes back what was counted for a task. The lock is held.
@@ -138,6 +148,11 @@ func (b *Board) forget(key string) {
 			if b.queued[e]--; b.queued[e] == 0 {
 				delete(b.queued, e)
 			}
+		}
+	}
+	for _, up := range old.after {
+		if b.awaited[up]--; b.awaited[up] == 0 {
+			delete(b.awaited, up)
 		}
 	}
 	if old.pool != "" {
@@ -231,12 +246,16 @@ func (b *Board) Rated(key string) bool {
 // MaxRates is how many entries can have a rate.
 const MaxRates = 1000
 
-// capsOf are those that may have a cap on a queued task: the entries that limit it, as queue <name>, and its repository, as repository <name>.
+// capsOf are those that may have a cap on a queued task: the entries that limit it, as queue <name>, and its repository, as repository <name>; but not for the clone, without which none of the
+// others starts.
 func capsOf(key, typ, pool string) []string {
-	namespace, repo, _ := split(key)
+	namespace, repo, id := split(key)
 	list := entriesOf(namespace, typ, pool)
 	for i := range list {
 		list[i] = "queue " + list[i]
+	}
+	if id == repository.CloneTask {
+		return list
 	}
 	return append(list, "repository "+repo)
 }
@@ -258,15 +277,16 @@ func (b *Board) capOf(name string) int {
 }
 
 // Full is the queue or the repository that takes no more tasks of a type and pool, and its cap. Where none is full, the task has a place from now on, which lapses soon unless it is seen to be queued.
-// A place that it was given before does not stand in its own way.
+// A place that it was given before does not stand in its own way. Nothing is full for a task that queued ones wait for: they keep their places until it has run.
 func (b *Board) Full(key, typ, pool string) (who string, most int, full bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.lapse(time.Now())
-	namespace, _, _ := split(key)
+	namespace, repo, id := split(key)
 	b.retract(key)
+	awaited := b.awaited[key] > 0 || id == repository.CloneTask && b.queued["repository "+repo] > 0
 	for _, name := range capsOf(key, typ, pool) {
-		if most := b.capOf(name); most > 0 && b.queued[name] >= most {
+		if most := b.capOf(name); most > 0 && b.queued[name] >= most && !awaited {
 			return name, most, true
 		}
 	}
@@ -303,7 +323,10 @@ func (b *Board) Has(key, unique string) string {
 
 // Unfit says why a task cannot run after others: one is not there, or it would run after itself. stored reports whether a task is there that was not seen yet.
 func (b *Board) Unfit(key string, runAfter []string, stored func(key string) bool) string {
-	_, repo, _ := split(key)
+	_, repo, id := split(key)
+	if id == repository.CloneTask && len(runAfter) > 0 {
+		return "runAfter: the task " + id + " runs after none, since all others of a repository with a URL run after it"
+	}
 	var after []string
 	for _, id := range runAfter {
 		item, ok := b.Tasks.Get(repo + "." + id)

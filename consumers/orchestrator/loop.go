@@ -92,7 +92,9 @@ type loop struct {
 	later   map[string]time.Time       // those that are to be looked at again
 	next    time.Time                  // the first of them; zero is none
 	types   map[string]*queue.Data     // entries of types, by <namespace>.type-<type>
-	runs    dependencies               // what tasks run after that are queued, or were ended by another one
+	runs    dependencies               // what tasks run after that are queued
+	blocked dependencies               // the task that has ended another one
+	settles int                        // how many tasks were looked at because of others
 	needs   dependencies               // what all tasks run after
 	passed  string                     // the last task that was looked at by expire
 	batches map[string]map[string]bool // tasks of a batch that are queued, by <namespace>.<repository>/<batch>
@@ -111,7 +113,7 @@ type loop struct {
 func (o *Orchestrator) begin(ctx context.Context) *loop {
 	l := &loop{
 		Orchestrator: o, ctx: ctx, tally: tally.New(),
-		repos: map[string]*repo{}, names: entryNames{lists: map[[3]string][]string{}, elsewhere: o.Elsewhere}, pools: map[string]string{}, dirty: map[string]struct{}{}, later: map[string]time.Time{}, types: map[string]*queue.Data{}, runs: newDependencies(), needs: newDependencies(), batches: map[string]map[string]bool{}, batchOf: map[string]string{}, stops: map[string]stop{}, stopOf: map[string]string{},
+		repos: map[string]*repo{}, names: entryNames{lists: map[[3]string][]string{}, elsewhere: o.Elsewhere}, pools: map[string]string{}, dirty: map[string]struct{}{}, later: map[string]time.Time{}, types: map[string]*queue.Data{}, runs: newDependencies(), blocked: newDependencies(), needs: newDependencies(), batches: map[string]map[string]bool{}, batchOf: map[string]string{}, stops: map[string]stop{}, stopOf: map[string]string{},
 		answers: make(chan answer, mostAsked), asked: make(chan *nats.Msg, mostQuestions), limits: func() error { return nil },
 	}
 	l.sched = schedule.New(queue.DefaultAging, func(key string) bool {

@@ -155,13 +155,17 @@ func (l *loop) task(item index.Item, deleted bool) {
 	}
 	namespace, repo, id := split(item.Key)
 	gone := deleted || b == nil || item.State == task.Deleted
-	l.count(repo, id, item.State, b, gone)
+	changed := l.count(repo, id, item.State, b, gone)
 	s := l.ledger.slots[item.Key]
 	if s != nil && !deleted && item.Version < s.Version {
+		if changed { // which is told once
+			l.behind(item.Key)
+		}
 		return // older than the grant
 	}
+	l.need(repo, item.Key, b, gone)
 	l.batch(repo, &item, b, gone)
-	l.depend(repo, &item, b, gone)
+	l.depend(repo, &item, b, gone, changed)
 	if s != nil && !gone && s.keeps(item.State, b) {
 		if item.State == task.Running {
 			s.runs, s.Version = true, item.Version
@@ -230,21 +234,21 @@ func uniqueOf(namespace, key string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:12])
 }
 
-// count keeps the tally.
-func (l *loop) count(repo, id, state string, b *task.Brief, gone bool) {
-	changed := false
+// count keeps the tally, and reports whether the task counts as another one than before.
+func (l *loop) count(repo, id, state string, b *task.Brief, gone bool) (changed bool) {
 	if gone {
 		changed = l.tally.Remove(repo, id)
 	} else {
 		changed = l.tally.Set(repo, repository.Of{ID: id, Type: b.Type, State: state, Optional: b.Optional, HasResult: b.HasResult})
 	}
 	if !changed {
-		return
+		return false
 	}
 	l.dirty[repo] = struct{}{}
 	if r := l.repos[repo]; r != nil && r.state == repository.Deleting {
 		r.changed(id, gone)
 	}
+	return true
 }
 
 // stop is the task that stops a batch, and when it failed.
@@ -286,10 +290,10 @@ func (l *loop) batch(repo string, item *index.Item, b *task.Brief, gone bool) {
 	}
 }
 
-// stopOne cancels a queued task of a batch in which another one has failed.
+// stopOne cancels a queued task of a batch in which another one has failed. What waits for that one ends with it, and comes back with it, as one that was canceled would not.
 func (l *loop) stopOne(batch string, item *index.Item, b *task.Brief) {
 	failed := l.stops[batch]
-	if failed.key == "" || b.Queued.After(failed.at) && !task.IsNewBatch(b.Batch) {
+	if failed.key == "" || b.Queued.After(failed.at) && !task.IsNewBatch(b.Batch) || l.waitsFor(item.Key, failed.key) {
 		return
 	}
 	l.send(publish.Command{Machine: task.Machine.Name, Key: item.Key, Name: task.CommandCancel, Reason: fmt.Sprintf("%s of its batch has failed", failed.key)})

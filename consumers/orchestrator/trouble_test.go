@@ -354,7 +354,7 @@ func TestAParkedTaskIsNotGranted(t *testing.T) {
 // A pool that was let in, and has got no task, keeps nobody out for longer than its promise.
 func TestPromisedPoolsLapse(t *testing.T) {
 	t.Parallel()
-	b := &Board{at: map[string]seen{}, queued: map[string]int{}, uniques: map[string][]string{}, pools: map[string]int{}}
+	b := &Board{at: map[string]seen{}, queued: map[string]int{}, awaited: map[string]int{}, uniques: map[string][]string{}, pools: map[string]int{}}
 	past := time.Now().Add(-time.Second)
 	for i := range MaxPools {
 		key := fmt.Sprint("default.a.t", i)

@@ -250,10 +250,10 @@ func blockCanceled(s *step) {
 	block(s, EventCanceled, what)
 }
 
-// block ends what cannot start, because a task that it runs after has ended without success.
+// block ends what cannot start, because a task that it runs after has ended without success. Its time stays: it comes back with that task, and starts no sooner.
 func block(s *step, event, what string) {
 	d, by := s.Data, machines.Body[Blocked](s).By
-	d.EndedAt, d.NotBefore, d.Blocked = s.Now(), time.Time{}, by
+	d.EndedAt, d.Blocked = s.Now(), by
 	f := &machines.Failure{Code: "upstream", Message: fmt.Sprintf("it runs after %s, which %s; it is queued again when that is", by, what), At: s.Now()}
 	s.Fail(f)
 	s.Detail(event, attemptDetail{Enqueue: d.Enqueue, Type: d.Type, Pool: d.Pool, Error: f})

@@ -60,7 +60,12 @@ func repositoryCapped(p *place) {
 	require.NotEmpty(p.t, resp.Header.Get("Retry-After"))
 	require.Contains(p.t, text, "repository repocap.a has 2 queued tasks, as many as it may")
 	p.sets("/v1/repositories/a", "configure", `{"cap":3}`)
-	p.post("/v1/tasks/t2/run", "")
+	p.task("last", `{"type":"four","runAfter":["t2"]}`)
+	p.post("/v1/tasks/last/run", "")
+	p.eventually("what a queued one waits for gets in", func() bool {
+		resp, _ := p.do("POST", p.path("/v1/tasks/t2/run"), "")
+		return resp.StatusCode == http.StatusOK
+	})
 }
 
 // The node that schedules says why a task waits.
