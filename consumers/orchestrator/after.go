@@ -156,18 +156,17 @@ func (l *loop) resettle() {
 	}
 }
 
-// waitsFor reports whether a task needs another one, or what needs that.
+// waitsFor reports whether a task runs after another one, or after what waits for that, or was ended by it.
 func (l *loop) waitsFor(key, up string) bool {
 	looked := map[string]bool{}
-	for next := []string{key}; len(next) > 0; {
-		key, next = next[len(next)-1], next[:len(next)-1]
-		for _, k := range l.needs.of[key] {
-			if k == up {
-				return true
-			}
-			if !looked[k] {
-				looked[k], next = true, append(next, k)
-			}
+	for next := slices.Clone(l.needs.of[key]); len(next) > 0; {
+		k := next[len(next)-1]
+		next = next[:len(next)-1]
+		if k == up {
+			return true
+		}
+		if !looked[k] {
+			looked[k], next = true, append(append(next, l.runs.of[k]...), l.blocked.of[k]...)
 		}
 	}
 	return false

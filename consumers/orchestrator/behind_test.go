@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -146,13 +147,19 @@ func TestABatchThatTheCloneStopsComesBack(t *testing.T) {
 	w.repository("a", repository.Spec{URL: "/srv/a"})
 	w.comes(task.Machine, "a.clone", task.Failed)
 	w.applied(repository.Machine, "default.a", "pause", nil)
-	order := task.Order{Batch: task.NewBatch("x"), StopBatch: true}
+	order := task.Order{Batch: task.NewBatch(rand.Text()), StopBatch: true}
 	w.applied(task.Machine, "default.a.clone", "retry", task.RunBody{Order: order})
-	ids := []string{"a.lines", "a.next"}
-	for i, after := range [][]string{nil, {"lines"}} {
-		w.applied(task.Machine, "default."+ids[i], "create", task.CreateBody{Spec: task.Spec{Type: "noop", RunAfter: after}, Run: true, Order: order})
+	ids := []string{"a.lines", "a.next", "a.other", "a.another", "a.late"}
+	create := func(id string, after ...string) {
+		w.applied(task.Machine, "default."+id, "create", task.CreateBody{Spec: task.Spec{Type: "noop", RunAfter: after}, Run: true, Order: order})
 	}
+	create("a.lines")
+	create("a.next", "lines")
+	create("a.other")
+	create("a.another", "other")
 	w.applied(repository.Machine, "default.a", "resume", nil)
+	w.comes(task.Machine, "a.other", task.Failed)
+	create("a.late")
 	for _, id := range ids {
 		w.Eventually(id+" ends", func() bool { return w.state(task.Machine, id) != task.Queued })
 		require.Equal(t, task.Failed, w.state(task.Machine, id), "it is not canceled")

@@ -95,6 +95,7 @@ type loop struct {
 	runs    dependencies               // what tasks run after that are queued
 	blocked dependencies               // the task that has ended another one
 	settles int                        // how many tasks were looked at because of others
+	loading bool                       // nothing is sent for the sake of a batch
 	needs   dependencies               // what all tasks run after
 	passed  string                     // the last task that was looked at by expire
 	batches map[string]map[string]bool // tasks of a batch that are queued, by <namespace>.<repository>/<batch>
@@ -249,6 +250,7 @@ func (l *loop) load() error {
 	for _, s := range ledger.slots {
 		l.sched.Hold(s.task(l.names))
 	}
+	l.loading = true // who waits for whom is known at the end
 	for _, x := range []struct {
 		ix   *index.Index
 		take func(index.Item, bool)
@@ -263,6 +265,8 @@ func (l *loop) load() error {
 			}
 		}
 	}
+	l.loading = false
+	l.restop()
 	l.Log.Info("scheduling tasks", "slots", len(ledger.slots), "repositories", len(l.repos))
 	return nil
 }

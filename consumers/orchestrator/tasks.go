@@ -284,7 +284,7 @@ func (l *loop) batch(repo string, item *index.Item, b *task.Brief, gone bool) {
 		}
 		l.batches[name][key], l.batchOf[key] = true, name
 		l.stopOne(name, item, b)
-	case item.State == task.Failed && b.StopBatch:
+	case item.State == task.Failed && b.StopBatch && b.Blocked == "": // what ends another one with it stops for that, too
 		l.stops[name], l.stopOf[key] = stop{key, item.Since}, name
 		l.stopBatch(name)
 	}
@@ -293,7 +293,7 @@ func (l *loop) batch(repo string, item *index.Item, b *task.Brief, gone bool) {
 // stopOne cancels a queued task of a batch in which another one has failed. What waits for that one ends with it, and comes back with it, as one that was canceled would not.
 func (l *loop) stopOne(batch string, item *index.Item, b *task.Brief) {
 	failed := l.stops[batch]
-	if failed.key == "" || b.Queued.After(failed.at) && !task.IsNewBatch(b.Batch) || l.waitsFor(item.Key, failed.key) {
+	if l.loading || failed.key == "" || b.Queued.After(failed.at) && !task.IsNewBatch(b.Batch) || l.waitsFor(item.Key, failed.key) {
 		return
 	}
 	l.send(publish.Command{Machine: task.Machine.Name, Key: item.Key, Name: task.CommandCancel, Reason: fmt.Sprintf("%s of its batch has failed", failed.key)})
