@@ -157,6 +157,7 @@ func leave(s *step, event string, more map[string]any) {
 
 func unneeded(s *step) {
 	s.Data.replan(machines.Body[Plan](s))
+	s.Fail(nil) // of an earlier try of the plan
 	leave(s, EventUpgradeUnneeded, map[string]any{})
 }
 

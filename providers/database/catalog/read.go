@@ -24,18 +24,12 @@ type relation struct {
 
 // read fills a report with all tables of the schemas.
 func (i *inspection) read(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{i.database, i.relations, i.columns, i.keys, i.sequences, i.foreignKeys, i.others} {
+	for _, step := range []func(context.Context) error{i.relations, i.columns, i.keys, i.sequences, i.foreignKeys, i.others} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (i *inspection) database(ctx context.Context) error {
-	// The version of a collation is compared only where both databases say it.
-	return i.conn.QueryRow(ctx, `
-		select concat_ws(' ', datlocprovider, pg_encoding_to_char(encoding), datcollate, datctype, datcollversion) from pg_database where datname = current_database()`).Scan(&i.Collation)
 }
 
 func (i *inspection) relations(ctx context.Context) error {

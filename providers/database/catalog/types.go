@@ -167,11 +167,10 @@ func (p Problem) String() string { return p.Table + ": " + p.Reason }
 
 // Report is what was found.
 type Report struct {
-	Tables    []*Table // that are moved, parents before children, as far as there is an order
-	Left      []*Table // of kind skip
-	Notes     []string // what is not moved and needs no decision
-	Problems  []Problem
-	Collation string // of the database, with its provider and version, and its encoding
+	Tables   []*Table // that are moved, parents before children, as far as there is an order
+	Left     []*Table // of kind skip
+	Notes    []string // what is not moved and needs no decision
+	Problems []Problem
 }
 
 // Refused are the problems of a mode.

@@ -148,16 +148,18 @@ func keyColumns(t *catalog.Table, bytes bool) []string {
 	return list
 }
 
-// collations says how a database orders the values of some columns. What it says of two databases is the same only if they order them alike.
+// collations says how a database orders the values of some columns, and whether that is how its indexes were built. What it says of two databases is the same only if they order them alike.
 const collations = `
-	select coalesce(string_agg(concat_ws(' ', pg_encoding_to_char(d.encoding), case c.collprovider when 'd' then
+	select coalesce(bool_or(case c.collprovider when 'd' then to_jsonb(d) ->> 'datcollversion' is distinct from pg_database_collation_actual_version(d.oid)
+			else c.collversion is distinct from pg_collation_actual_version(c.oid) end), false), coalesce(string_agg(concat_ws(' ', pg_encoding_to_char(d.encoding), case c.collprovider when 'd' then
 			jsonb_build_array(to_jsonb(d) -> 'datlocprovider', d.datcollate, to_jsonb(d) -> 'daticulocale', to_jsonb(d) -> 'datlocale', to_jsonb(d) -> 'daticurules')::text || coalesce(pg_database_collation_actual_version(d.oid), '')
 			else (to_jsonb(c) - '{oid,collname,collnamespace,collowner,collversion,collencoding}'::text[])::text || coalesce(pg_collation_actual_version(c.oid), '') end), ', ' order by k.n), '')
 	from unnest($2::text[]) with ordinality k (name, n) join pg_attribute a on a.attrelid = $1::text::regclass and a.attname = k.name join pg_collation c on c.oid = a.attcollation
 		join pg_database d on d.datname = current_database()`
 
-// byBytes reports whether ranges of a table have to be in the order of the bytes of texts, which no index has: because the databases order them in different ways. Ranges that are in
-// the order of the key are read by its index.
+// byBytes reports whether ranges of a table have to be in the order of the bytes of texts, which no index has: because the databases order them in different ways, or one of them another
+// way than when its indexes were built (a system that was upgraded, or a standby on another one, without REINDEX), by which rows may not be found. Ranges that are in the order of the
+// key are read by its index.
 func byBytes(ctx context.Context, source, target *pgx.Conn, t *catalog.Table) (bool, error) {
 	names := []string{}
 	for _, c := range t.Key {
@@ -169,13 +171,17 @@ func byBytes(ctx context.Context, source, target *pgx.Conn, t *catalog.Table) (b
 		return false, nil
 	}
 	var said [2]string
+	stale := false
 	for i, conn := range []*pgx.Conn{source, target} {
-		err := conn.QueryRow(ctx, collations, t.Quoted(), names).Scan(&said[i])
+		err := conn.QueryRow(ctx, collations, t.Quoted(), names).Scan(&stale, &said[i])
 		if pg.State(err) == pg.UnknownFunction { // a Postgres before 15 does not say it
 			return true, nil
 		}
 		if err != nil {
 			return false, fmt.Errorf("cannot read how its key is ordered: %w", err)
+		}
+		if stale {
+			return true, nil
 		}
 	}
 	return said[0] != said[1], nil

@@ -138,20 +138,24 @@ func (m *Mover) differing(ctx context.Context, source, target *pgx.Conn, t *cata
 	if err != nil {
 		return f, err
 	}
-	if len(known) == 0 { // it came after the move
-		bytes, err := byBytes(ctx, source, target, t)
-		if err != nil {
-			return f, err
-		}
-		known = []span{{bytes: bytes}}
-	}
-	if known, err = m.cutOpen(ctx, source, t, known, nil); err != nil {
+	bytes, err := byBytes(ctx, source, target, t)
+	if err != nil {
 		return f, err
 	}
-	if reordered(t, known[0]) {
+	if len(known) == 0 { // it came after the move
+		known = []span{{bytes: bytes}}
+	}
+	stale := bytes && !known[0].bytes
+	if stale || reordered(t, known[0]) {
 		if f, err = m.ranges(ctx, source, target, t, []span{{}}); err != nil || len(f.spans) == 0 {
 			return f, err
 		}
+	}
+	if stale {
+		return f, pg.Refuse("the databases do not order the key of %s alike any more, or not as its index was built: REINDEX it, or undo the move and request it again", t)
+	}
+	if known, err = m.cutOpen(ctx, source, t, known, nil); err != nil {
+		return f, err
 	}
 	return m.ranges(ctx, source, target, t, known)
 }

@@ -53,7 +53,7 @@ func (c *Client) Watch(ctx context.Context, w Watching) error {
 		switch {
 		case errors.Is(s.each, ErrStop):
 			return nil
-		case s.each != nil:
+		case s.each != nil && (!errors.As(s.each, &p) || p.Status < 500): // else it has asked what does not answer now
 			return s.each
 		case ctx.Err() != nil:
 			return ctx.Err()
