@@ -177,21 +177,12 @@ func TestATaskThatComesWithItsRepositoryWaitsForTheClone(t *testing.T) {
 	w := setup(t, embedded.Interval)
 	w.repository("a", repository.Spec{URL: "/srv/a"})
 	w.task("a.lines", task.Spec{})
-	done := make(chan struct{})
-	w.follows(w.Apart("one"), func(ctx context.Context, o *Orchestrator) {
-		defer close(done)
-		for _, ix := range []*index.Index{o.Tasks, o.Repositories, o.Queues} {
-			<-ix.Ready()
-		}
-		o.Deps, o.clock = o.WithDefaults(), time.Now
-		l := o.begin(ctx)
-		require.NoError(t, l.load())
+	w.loads(w.Apart("one"), func(ctx context.Context, l *loop) {
 		l.resettle()
 		_, err := l.command(ctx, publish.Command{Machine: task.Machine.Name, Key: "default.a.lines", Name: task.ReportProgress, Body: report(task.Progress{})}) // behind whatever was sent
 		require.NoError(t, err)
 		require.Equal(t, task.Queued, w.state(task.Machine, "a.lines"))
 	})
-	<-done
 	w.orchestrate(w.Apart("two"))
 	w.comes(task.Machine, "a.lines", task.Succeeded)
 	for _, e := range w.log() {

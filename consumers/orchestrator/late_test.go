@@ -20,15 +20,7 @@ func TestASnoozeAtTheMomentOfAStart(t *testing.T) {
 	w := setup(t, embedded.Interval)
 	w.repository("a", repository.Spec{})
 	w.task("a.one", task.Spec{})
-	done := make(chan struct{})
-	w.follows(w.Apart("one"), func(ctx context.Context, o *Orchestrator) {
-		defer close(done)
-		for _, ix := range []*index.Index{o.Tasks, o.Repositories, o.Queues} {
-			<-ix.Ready()
-		}
-		o.Deps, o.clock = o.WithDefaults(), time.Now
-		l := o.begin(ctx)
-		require.NoError(t, l.load())
+	w.loads(w.Apart("one"), func(ctx context.Context, l *loop) {
 		w.applied(task.Machine, "default.a.one", "snooze", task.SnoozeBody{For: "1h"}) // which the loop has not seen
 		granted, err := l.grant()
 		require.NoError(t, err)
@@ -43,7 +35,7 @@ func TestASnoozeAtTheMomentOfAStart(t *testing.T) {
 		})
 		require.Equal(t, task.Queued, w.state(task.Machine, "a.one"))
 		e, _ := w.Entity(task.Machine, "default.a.one")
-		item, err := o.Tasks.WaitFor(ctx, "default.a.one", func(i index.Item) bool { return i.Version >= e.Version })
+		item, err := l.Tasks.WaitFor(ctx, "default.a.one", func(i index.Item) bool { return i.Version >= e.Version })
 		require.NoError(t, err)
 		l.task(item, false)
 		require.Empty(t, l.ledger.slots, "its slot is free")
@@ -52,7 +44,6 @@ func TestASnoozeAtTheMomentOfAStart(t *testing.T) {
 		require.False(t, granted)
 		require.Equal(t, e.Data.(*task.Data).NotBefore, l.sched.Due().UTC(), "and it comes at its time")
 	})
-	<-done
 }
 
 // Whoever takes over starts nothing before this node has seen all pauses and limits that are stored: the one before may have gone by them already.

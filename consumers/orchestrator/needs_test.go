@@ -156,15 +156,7 @@ func TestTheSweepRepairsRepositories(t *testing.T) {
 	w := setup(t, embedded.Interval)
 	w.repository("a", repository.Spec{})
 	w.task("a.one", task.Spec{})
-	done := make(chan struct{})
-	w.follows(w.Apart("one"), func(ctx context.Context, o *Orchestrator) {
-		defer close(done)
-		for _, ix := range []*index.Index{o.Tasks, o.Repositories, o.Queues} {
-			<-ix.Ready()
-		}
-		o.Deps, o.clock = o.WithDefaults(), time.Now
-		l := o.begin(ctx)
-		require.NoError(t, l.load())
+	w.loads(w.Apart("one"), func(_ context.Context, l *loop) {
 		clear(l.dirty) // it was told, and that is lost
 		l.tell()
 		require.Zero(t, l.asking)
@@ -176,7 +168,6 @@ func TestTheSweepRepairsRepositories(t *testing.T) {
 		}
 		require.Equal(t, repository.Analyzing, w.state(repository.Machine, "a"))
 	})
-	<-done
 }
 
 // A holder of the ledger that was deposed writes nothing: what both have granted could exceed every limit.

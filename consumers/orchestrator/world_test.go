@@ -77,6 +77,23 @@ func (w *world) orchestrate(d consumers.Deps) (stop func()) {
 	return w.follows(d, func(ctx context.Context, o *Orchestrator) { _ = o.Run(ctx) })
 }
 
+// loads runs one loop that has loaded everything, as far as a test says, and waits for that.
+func (w *world) loads(d consumers.Deps, run func(context.Context, *loop)) {
+	w.T.Helper()
+	done := make(chan struct{})
+	w.follows(d, func(ctx context.Context, o *Orchestrator) {
+		defer close(done)
+		for _, ix := range []*index.Index{o.Tasks, o.Repositories, o.Queues} {
+			<-ix.Ready()
+		}
+		o.Deps, o.clock = o.WithDefaults(), time.Now
+		l := o.begin(ctx)
+		require.NoError(w.T, l.load())
+		run(ctx, l)
+	})
+	<-done
+}
+
 // follows starts an orchestrator's indexes, and runs it as a test says.
 func (w *world) follows(d consumers.Deps, run func(context.Context, *Orchestrator)) (stop func()) {
 	ctx, cancel := context.WithCancel(w.Ctx)

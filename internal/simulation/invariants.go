@@ -147,8 +147,8 @@ func equalAnswers(w *World) string {
 // equal compares two answers under a key. A command that was refused, or had nothing to change, and was still to be acknowledged when a backup was begun, is decided once more after the
 // restore, which has given its entity another version.
 func (w *World) equal(first, next []byte) bool {
-	if bytes.Equal(first, next) || w.restores == 0 {
-		return bytes.Equal(first, next)
+	if same := bytes.Equal(first, next); same || w.restores == 0 {
+		return same
 	}
 	var a, b machines.Answer
 	if json.Unmarshal(first, &a) != nil || json.Unmarshal(next, &b) != nil || a.Outcome == machines.Applied {
