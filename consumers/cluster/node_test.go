@@ -210,6 +210,20 @@ func TestCordonAndDrain(t *testing.T) {
 	w.shared(one, three)
 }
 
+// What an operator wants of a node that is away is taken back also by one that has just begun, and has read nothing of it yet.
+func TestWhatIsWantedOfANodeThatIsAwayIsTakenBack(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval, consumertest.Things)
+	one := w.start("one")
+	w.Eventually("it is there", func() bool { return one.SetDesired(w.Ctx, "one", NodeDraining) == nil })
+	one.stop()
+	require.NoError(t, <-one.ends)
+	d := w.Apart("new")
+	begins := &Node{JS: d.JS, Appender: d.Appender, Name: "new"}
+	require.NoError(t, begins.SetDesired(w.Ctx, "one", NodeLive))
+	require.ErrorIs(t, begins.SetDesired(w.Ctx, "one", NodeLive), ErrNoNode, "nothing is wanted of it any more")
+}
+
 // A renewal that was under way when the node stopped has made a revision of the key that the node does not know.
 func TestANodeThatStopsIsNotWaitedFor(t *testing.T) {
 	t.Parallel()

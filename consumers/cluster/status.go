@@ -59,10 +59,14 @@ func (n *Node) SetDesired(ctx context.Context, name string, state NodeState) err
 	n.mu.Unlock()
 	if !lives && (!wanted || state != NodeLive) {
 		r, _, err := n.readNode(ctx, name) // it may have come a moment ago
+		var before []byte                  // what was wanted of it, which this node has not read when it has just begun
+		if err == nil && r.Nonce == "" && state == NodeLive {
+			before, _, err = n.read(ctx, desiredKey+name)
+		}
 		if err != nil {
 			return fmt.Errorf("cannot ask whether node %s lives: %w", name, err)
 		}
-		if r.Nonce == "" {
+		if r.Nonce == "" && len(before) == 0 {
 			return ErrNoNode
 		}
 	}
