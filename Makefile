@@ -182,10 +182,11 @@ repeats: ## run seeds of the simulation in two processes, and compare them step 
 mutants: ## take guards out of the program one by one, and see that the simulation finds each; MUTANT=name runs one
 	$(GO) run ./internal/simulation/cmd/simulate -mutants $(or $(MUTANT),all)
 
-fuzz: ## run each fuzz target for FOR=2s
+fuzz: ## run each fuzz target for FOR=2s; with BLIND=1 not guided by coverage, for which nothing is compiled once more
 	@grep -rlE --include='*_test.go' --exclude-dir=.tools --exclude-dir=bench --exclude-dir=torture '^func Fuzz' . | xargs -n1 dirname | sort -u | while read -r dir; do \
 	  for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' $$dir/*_test.go); do \
-	    echo "$$dir $$target"; $(GO) test -vet=off -run '^$$' -fuzz "^$$target\$$" -fuzztime $(or $(FOR),2s) $$dir || exit 1; done; done
+	    echo "$$dir $$target"; \
+	    $(if $(BLIND),$(GO) test -vet=off -c -o $(TOOLS)/fuzz.test $$dir && (cd $$dir && $(TOOLS)/fuzz.test -test.fuzzcachedir $(TOOLS)/fuzzed -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(or $(FOR),2s)),$(GO) test -vet=off -run '^$$' -fuzz "^$$target\$$" -fuzztime $(or $(FOR),2s) $$dir) || exit 1; done; done
 
 torture: ## kill, cut and fill for ten minutes, leave a server alone for an hour, and print what held; PART=upgrade runs one part
 	-@$(MAKE) --no-print-directory $(NATSCLI)
