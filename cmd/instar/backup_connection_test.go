@@ -25,9 +25,10 @@ func TestABackupHasItsOwnConnection(t *testing.T) {
 	inboxes := map[string]bool{} // a connection has one for all of its questions
 	for _, name := range []string{"a", "b"} {
 		w.must("backup", "--to", filepath.Join(t.TempDir(), name))
+	}
+	for len(inboxes) < 2 { // a backup may ask more than once: what is slow to come is asked for anew
 		m, err := read.NextMsg(10 * time.Second)
-		require.NoError(t, err)
+		require.NoError(t, err, "both backups have read over %v", inboxes)
 		inboxes[m.Reply[:strings.LastIndexByte(m.Reply, '.')]] = true
 	}
-	require.Len(t, inboxes, 2)
 }

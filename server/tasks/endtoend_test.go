@@ -407,6 +407,7 @@ func priority(p *place) {
 	for _, n := range []int{9, 5, 1} {
 		p.task(fmt.Sprintf("p%d", n), fmt.Sprintf(`{"type":"noop","priority":%d,"run":true}`, n))
 	}
+	p.passes() // whoever schedules has seen all three before the end of the pause
 	p.post("/v1/repositories/a/resume", `{}`)
 	for _, n := range []int{9, 5, 1} {
 		p.is(fmt.Sprintf("p%d", n), "succeeded")
@@ -418,6 +419,7 @@ func priority(p *place) {
 	old := p.at("old", "queuedAt")
 	p.eventually("it has aged", func() bool { return time.Since(old) > 9500*time.Millisecond })
 	p.task("urgent", `{"type":"noop","priority":1,"run":true}`)
+	p.passes()
 	p.post("/v1/repositories/a/resume", `{}`)
 	p.is("urgent", "succeeded")
 	require.True(p.t, p.at("old", "startedAt").Before(p.at("urgent", "startedAt")))
