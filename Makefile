@@ -196,7 +196,7 @@ torture-short:
 	$(GO) -C torture run .
 
 update: ## write transcripts, diagrams, golden files and the tables in docs anew; read the diff
-	$(GO) test ./machines/... ./streams/publish ./api ./cmd/instar ./cmd/instar/cli ./docs ./providers/runner/analyze -update
+	$(GO) test $$(grep -rl --include=*_test.go -e "instar/machines/transcript" -e "flag.Bool(.update" . | xargs -n1 dirname | sort -u) -update
 
 cover: ## test coverage by package
 	$(GO) test -cover ./... | grep -v 'no test files'
