@@ -83,7 +83,7 @@ func (t Timer) append(b []byte) (_ []byte, err error) {
 func (a Attempt) append(b []byte) (_ []byte, err error) {
 	b = appendMember(b, `{"id":`, a.ID)
 	b = strconv.AppendInt(append(b, `,"try":`...), int64(a.Try), 10)
-	b = appendTime(b, `,"since":`, a.Since)
+	b = appendTime(appendNonzero(b, `,"fence":`, a.Fence), `,"since":`, a.Since)
 	if a.NextTry != nil {
 		if b, err = appendTimeChecked(b, `,"nextTry":"`, *a.NextTry); err != nil {
 			return nil, err

@@ -66,7 +66,7 @@ func drawEntity(t *rapid.T) Entity {
 		e.Labels = map[string]string{text(t): text(t)}
 		e.Data = map[string]any{"text": text(t)}
 		e.Timers = map[string]Timer{"deadline": {At: at, Armed: 2}, text(t): {At: at}}
-		e.Effects = map[string]Attempt{"apply": {ID: text(t), Try: 1, Since: at}, text(t): {Try: 2, NextTry: &at, Error: &Failure{Code: text(t), At: at}}}
+		e.Effects = map[string]Attempt{"apply": {ID: text(t), Try: 1, Fence: 7, Since: at}, text(t): {Try: 2, NextTry: &at, Error: &Failure{Code: text(t), At: at}}}
 		e.LastError = &Failure{Code: text(t), Message: text(t)}
 		e.Conditions = []Condition{{Type: text(t), Status: True, Reason: text(t), Message: text(t), ObservedGeneration: 3, LastTransitionTime: at}, {Type: "x"}}
 		e.Commands = []Outcome{{ID: text(t), Seq: 1, Result: Refused, State: text(t), Version: 2, Hash: "h", Refusal: refusal(t)}, {}}

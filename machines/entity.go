@@ -102,6 +102,7 @@ type Timer struct {
 type Attempt struct {
 	ID      string     `json:"id"`                // carried by the effect and by its result; another one is stale
 	Try     int        `json:"try"`               // counts from 1
+	Fence   uint64     `json:"fence,omitempty"`   // what its task carries: the version that started it, or that it was reconciled at
 	Since   time.Time  `json:"since"`             // when this try was started
 	NextTry *time.Time `json:"nextTry,omitempty"` // set while it waits to be tried again
 	Error   *Failure   `json:"error,omitempty"`   // why the try before failed
@@ -215,7 +216,7 @@ type Task struct {
 	Effect    string          `json:"effect"`
 	Attempt   string          `json:"attempt"`
 	Try       int             `json:"try"`
-	Fence     uint64          `json:"fence"` // the entity's version: a provider refuses one that is older than it has seen
+	Fence     uint64          `json:"fence"` // the version that started the attempt, the same in each message of it: a provider refuses one that is older than it has seen
 	Data      json.RawMessage `json:"data,omitempty"`
 }
 

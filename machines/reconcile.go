@@ -40,8 +40,8 @@ func (t Timer) message(name string) Message {
 }
 
 // Pending is what the entity waits for, as the messages that were published for it once: its effects under way, under
-// their attempts, and its timers. An effect carries the data and the fence of now; its id is that of a message of its own only with another
-// time than that of the last transition.
+// their attempts, and its timers. An effect carries the data of now; its id is that of a message of its own only with another time than
+// that of the last transition.
 func (m *Machine) Pending(e Entity) []Message { return m.resume(m, e) }
 
 // Repair is the body of the command that gives a parked entity another value.
@@ -51,10 +51,14 @@ type Repair struct {
 }
 
 // Reconciled is the entity after its streams were found not to belong to its value: at a version above all that its
-// events have, so that none is given out twice, with the event that says so. Nothing else changes.
+// events have, so that none is given out twice, with the event that says so. What is under way goes on above the fences that its provider has seen.
 func (m *Machine) Reconciled(e Entity, above uint64, in Input, data any) (Entity, Message, error) {
 	e.Version, e.Replaced = max(e.Version, above)+1, 0
-	e.UpdatedAt = in.Time
+	e.UpdatedAt, e.Effects = in.Time, maps.Clone(e.Effects)
+	for name, a := range e.Effects {
+		a.Fence = e.Version
+		e.Effects[name] = a
+	}
 	event := Event{
 		From: e.State, To: e.State, Version: e.Version, Generation: e.Generation, Time: in.Time, Command: in.Command, CommandID: in.ID, Actor: cmp.Or(in.Actor, "engine"), Reason: in.Reason, Data: data,
 	}

@@ -1,6 +1,7 @@
 package machines
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -54,4 +55,31 @@ func TestEffectsHaveIDsOfTheirOwn(t *testing.T) {
 	for id := range first {
 		require.NotContains(t, later, id)
 	}
+}
+
+// What is sent again of an attempt carries the fence that its first message has: whichever comes last, a provider that refuses older ones takes
+// both for the same. After a loss, whose versions it may have seen, it is a higher one; an older release has stored none.
+func TestAnAttemptKeepsItsFence(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+	e, _, err := pairMachine.Step(pairMachine.New("default", "", "a"), Input{Command: "create", Time: at})
+	require.NoError(t, err)
+	fences := func(e Entity) (all []uint64) {
+		for _, m := range pairMachine.Pending(e) {
+			var task Task
+			require.NoError(t, json.Unmarshal(m.Body, &task))
+			all = append(all, task.Fence)
+		}
+		return all
+	}
+	e.Version = 5
+	require.Equal(t, []uint64{1, 1}, fences(e))
+	again, _, err := pairMachine.Reconciled(e, 8, Input{Time: at}, nil)
+	require.NoError(t, err)
+	require.Equal(t, []uint64{9, 9}, fences(again))
+	require.Equal(t, []uint64{1, 1}, fences(e), "what was there before is not written")
+	for name := range e.Effects {
+		e.Effects[name] = Attempt{ID: e.Effects[name].ID, Try: 1}
+	}
+	require.Equal(t, []uint64{5, 5}, fences(e))
 }

@@ -1,6 +1,7 @@
 package machines
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,7 +22,7 @@ func (s *stepping[D]) start(effect string, try int) {
 	id := attemptID(effect, s.next.Version, try, s.in.Nonce)
 	effects := map[string]Attempt{}
 	maps.Copy(effects, s.next.Effects)
-	effects[effect] = Attempt{ID: id, Try: try, Since: s.in.Time}
+	effects[effect] = Attempt{ID: id, Try: try, Fence: s.next.Version, Since: s.in.Time}
 	s.next.Effects = effects
 	body, route := s.task(effect)
 	s.out.Messages = append(s.out.Messages, Message{Kind: KindEffect, Name: effect, At: s.in.Time, Body: body, Route: route})
@@ -40,7 +41,7 @@ func (s *stepping[D]) task(effect string) (body []byte, route string) {
 	attempt := s.next.Effects[effect]
 	task := Task{
 		Machine: s.m.Name, Namespace: s.next.Namespace, ID: s.next.ID, Parent: s.next.Parent,
-		Effect: effect, Attempt: attempt.ID, Try: attempt.Try, Fence: s.next.Version,
+		Effect: effect, Attempt: attempt.ID, Try: attempt.Try, Fence: cmp.Or(attempt.Fence, s.next.Version), // of the latter where an older release has stored it
 	}
 	fx := s.effects[effect]
 	if fx != nil && fx.Payload != nil {
@@ -208,14 +209,8 @@ func (s *stepping[D]) stale(attempt string) *Refusal {
 // settle forgets an effect that has ended, and its next try. The map is replaced, never written.
 func (s *stepping[D]) settle(effect string) {
 	s.disarm(retryPrefix + effect)
-	var rest map[string]Attempt
-	for name, a := range s.next.Effects {
-		if name != effect {
-			if rest == nil {
-				rest = map[string]Attempt{}
-			}
-			rest[name] = a
-		}
+	s.next.Effects = maps.Clone(s.next.Effects)
+	if delete(s.next.Effects, effect); len(s.next.Effects) == 0 {
+		s.next.Effects = nil
 	}
-	s.next.Effects = rest
 }

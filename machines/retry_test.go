@@ -34,7 +34,7 @@ func TestARetryableFailureIsTriedAgain(t *testing.T) {
 	out, err = b.fire("retry-heat")
 	require.NoError(t, err)
 	require.Equal(t, []string{"event effect.retried", "effect heat"}, names(out))
-	require.Equal(t, machines.Attempt{ID: "heat-3-2", Try: 2, Since: b.now}, b.e.Effects["heat"])
+	require.Equal(t, machines.Attempt{ID: "heat-3-2", Try: 2, Fence: 3, Since: b.now}, b.e.Effects["heat"])
 	require.NotContains(t, b.e.Timers, "retry-heat")
 }
 
@@ -165,7 +165,7 @@ func TestAnEffectThatIsStartedAgainForgetsItsPlannedTry(t *testing.T) {
 	require.NoError(t, err)
 	b.do("blink", "")
 	require.NotContains(t, b.e.Timers, "retry-look")
-	require.Equal(t, machines.Attempt{ID: "look-4-1", Try: 1, Since: start}, b.e.Effects["look"])
+	require.Equal(t, machines.Attempt{ID: "look-4-1", Try: 1, Fence: 4, Since: start}, b.e.Effects["look"])
 }
 
 func TestAPlannedTryOfAStateThatWasLeftIsIgnored(t *testing.T) {

@@ -23,7 +23,7 @@ func TestABirthBeginsEverything(t *testing.T) {
 		Since: start, CreatedAt: start, UpdatedAt: start, Data: &lamp{Watts: 40, Bought: "17:00:00"},
 		Conditions: []machines.Condition{{Type: "Warm", Status: machines.Unknown, Reason: "Cold", ObservedGeneration: 1, LastTransitionTime: start}},
 		Timers:     map[string]machines.Timer{"deadline": {At: start.Add(time.Minute), Armed: 1}},
-		Effects:    map[string]machines.Attempt{"heat": {ID: "heat-1-1", Try: 1, Since: start}},
+		Effects:    map[string]machines.Attempt{"heat": {ID: "heat-1-1", Try: 1, Fence: 1, Since: start}},
 	}, b.e)
 
 	var ev machines.Event
@@ -182,7 +182,7 @@ func TestSameKeepsTimersAndEffectsAndReenterBeginsThemAnew(t *testing.T) {
 	out := b.do("swap", "")
 	require.Equal(t, []string{"event lamp.blinked", "effect heat", "timer deadline"}, names(out))
 	require.Equal(t, map[string]machines.Timer{"deadline": {At: b.now.Add(time.Minute), Armed: 3}}, b.e.Timers)
-	require.Equal(t, map[string]machines.Attempt{"heat": {ID: "heat-3-1", Try: 1, Since: b.now}}, b.e.Effects)
+	require.Equal(t, map[string]machines.Attempt{"heat": {ID: "heat-3-1", Try: 1, Fence: 3, Since: b.now}}, b.e.Effects)
 	require.Equal(t, b.now, b.e.Since)
 }
 
