@@ -42,7 +42,7 @@ func lossTold(w *World) string {
 		if x.Purged {
 			continue
 		}
-		v := x.Last()
+		v, base := x.Last(), x.Base()
 		has, reconciled, highest := map[uint64]bool{}, uint64(0), uint64(0)
 		wholly := false // it is told that the value was lost as a whole, and with it all versions up to the next one
 		for _, ev := range x.Events {
@@ -50,6 +50,9 @@ func lossTold(w *World) string {
 				reconciled, wholly = max(reconciled, ev.Version), ev.Version == 0
 			}
 			if ev.Numbered {
+				if highest == 0 && ev.From == machines.None && ev.Version == w.above+1 {
+					base = ev.Version // nothing is left of what was restored of it, so nobody knows that it was there
+				}
 				if wholly && ev.Version > 0 {
 					reconciled, wholly = max(reconciled, ev.Version-1), false
 				}
@@ -62,7 +65,7 @@ func lossTold(w *World) string {
 		if highest > v.Version {
 			return fmt.Sprintf("%s is at version %d, below its event of version %d", x, v.Version, highest)
 		}
-		for version := x.Base(); version <= v.Version; version++ {
+		for version := base; version <= v.Version; version++ {
 			if !has[version] && reconciled < version && w.outside.Told(x.Machine.Name, x.Key) < version { // a provider that has seen a higher fence makes it go on above that
 				return fmt.Sprintf("%s is at version %d, no event is of version %d, and none tells that it was lost", x, v.Version, version)
 			}
