@@ -2,6 +2,7 @@ package engine
 
 import (
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -80,4 +81,34 @@ func TestARefusalAfterARestoreIsNoLostValue(t *testing.T) {
 	require.True(t, again.Replayed)
 	require.Equal(t, first.Refusal, again.Refusal)
 	require.Zero(t, n.Count("reconciled thing value-lost"))
+}
+
+// A stream of events that a restore has let begin high has removed nothing below: events that a power loss has taken from it, all of them, are published again.
+func TestEventsThatAreLostAfterARestore(t *testing.T) {
+	t.Parallel()
+	w, _ := noted(t, consumertest.Things)
+	plan := streams.Plan{States: []string{consumertest.Things.Plural}}
+	for _, c := range plan.Configs() {
+		require.NoError(t, w.JS.DeleteStream(w.Ctx, c.Name))
+	}
+	require.NoError(t, plan.Begin(w.Ctx, w.JS, 1000, "mark", nil))
+	require.NoError(t, plan.Finish(w.Ctx, w.JS, 5000))
+	w.start()
+	require.EqualValues(t, 5001, w.Ask(consumertest.ToThing("a", "create", "")).Version)
+	w.Stop()
+	events, err := w.JS.Stream(w.Ctx, streams.EventStream)
+	require.NoError(t, err)
+	require.NoError(t, w.JS.DeleteStream(w.Ctx, streams.EventStream))
+	_, err = w.JS.CreateStream(w.Ctx, events.CachedInfo().Config)
+	require.NoError(t, err)
+	stored, revision := w.Entity(consumertest.Things, "default.a")
+	stored.Mark, stored.MarkedAt = 0, time.Time{} // as a restore stores what had taken no command that is to be done yet
+	value, err := stored.AppendJSON(nil)
+	require.NoError(t, err)
+	_, err = w.Bucket(consumertest.Things.Plural).Update(w.Ctx, "default.a", value, revision)
+	require.NoError(t, err)
+	w.start()
+	require.EqualValues(t, 5001, w.Ask(consumertest.ToThing("b", "create", "")).Version)
+	require.Equal(t, machines.Applied, w.Ask(consumertest.ToThing("a", "work", "")).Outcome)
+	w.Eventually("the lost event of a, and those behind it", func() bool { return len(w.Stream(streams.EventStream, "instar.evt.thing.default.a.thing.created")) == 1 })
 }

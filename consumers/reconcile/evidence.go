@@ -84,8 +84,8 @@ func (r Reader) Begin(ctx context.Context) (Begin, error) {
 	if err != nil {
 		return Begin{}, fmt.Errorf("cannot ask where stream %s begins: %w", stream, err)
 	}
-	if info.State.Msgs == 0 || info.State.FirstSeq <= 1 {
-		return Begin{}, nil // it is whole, or it is empty, and may have lost what it had
+	if info.State.Msgs == 0 || info.State.FirstSeq <= max(info.Config.FirstSeq, 1) {
+		return Begin{}, nil // it is whole, also where a restore has let it begin above 1, or it is empty, and may have lost what it had
 	}
 	return Begin{info.State.FirstSeq, info.State.FirstTime}, nil
 }
