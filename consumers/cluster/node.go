@@ -135,7 +135,10 @@ func (n *Node) prepare() {
 	n.seen = map[string]lastSeen{}
 	n.ownedChange, n.anyChange = make(chan struct{}), make(chan struct{})
 	n.renewNow, n.wake = make(chan struct{}, 1), make(chan struct{}, 1)
-	n.index = index.New(n.JS, n.Names.Bucket(streams.OwnersBucket), describe, index.Options{Log: n.Log})
+	// A loss of power may take the newest value of a key when the one before it has been removed from the disk already. Whoever resumes does not hear of that, and a
+	// partition would belong for ever to a node that has released it. There are few keys, so all are read again.
+	const never = 1
+	n.index = index.New(n.JS, n.Names.Bucket(streams.OwnersBucket), describe, index.Options{Log: n.Log, ResumeWithin: never})
 }
 
 // Run is a node until ctx ends; then it gives back what it holds, when the loops have come to an end. It returns an error

@@ -361,4 +361,18 @@ func TestTheBucketOfOwnersFallsBack(t *testing.T) {
 			return one.owns() == All
 		})
 	})
+	t.Run("OneClaimIsGone", func(t *testing.T) { // its newest value was lost, and the one before it had been removed
+		t.Parallel()
+		w := setup(t, embedded.Interval, consumertest.Things)
+		one := w.start("one")
+		w.shared(one)
+		owners, err := w.JS.Stream(w.Ctx, "KV_owners")
+		require.NoError(t, err)
+		require.NoError(t, owners.Purge(w.Ctx, jetstream.WithPurgeSubject("$KV.owners."+keyOf(3))))
+		require.NoError(t, one.JS.Conn().ForceReconnect())
+		w.Eventually("it is claimed again", func() bool {
+			raw, revision, err := one.read(w.Ctx, keyOf(3))
+			return err == nil && readClaim(raw, revision).Node == "one" && one.owns() == All
+		})
+	})
 }

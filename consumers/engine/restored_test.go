@@ -110,5 +110,7 @@ func TestEventsThatAreLostAfterARestore(t *testing.T) {
 	w.start()
 	require.EqualValues(t, 5001, w.Ask(consumertest.ToThing("b", "create", "")).Version)
 	require.Equal(t, machines.Applied, w.Ask(consumertest.ToThing("a", "work", "")).Outcome)
-	w.Eventually("the lost event of a, and those behind it", func() bool { return len(w.Stream(streams.EventStream, "instar.evt.thing.default.a.thing.created")) == 1 })
+	w.Eventually("the lost event of a, and those behind it", func() bool {
+		return len(w.Stream(streams.EventStream, "instar.evt.thing.default.a.thing.created")) == 1
+	})
 }
