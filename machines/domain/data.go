@@ -32,6 +32,7 @@ type Route struct {
 type Target struct {
 	Address string `json:"address" maxLength:"300" example:"10.0.0.7:8080" doc:"host:port"`
 	Weight  int    `json:"weight,omitempty" minimum:"0" maximum:"1000" doc:"Share of the requests, relative to the other targets; 0 takes no new ones, unless it is so of all: then each has the same share"`
+	OwnHost bool   `json:"ownHost,omitempty" doc:"It gets requests with the host of its address, as a server of many names needs, in place of the one that was asked for, which is in X-Forwarded-Host"`
 }
 
 // Health is how a target is checked.

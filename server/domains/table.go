@@ -156,7 +156,7 @@ func routesOf(rows map[string]domain.Row) []proxy.Route {
 			if all == 0 {
 				b.Weight = 1
 			}
-			route.Backends = append(route.Backends, proxy.Backend{Address: b.Address, Weight: b.Weight})
+			route.Backends = append(route.Backends, proxy.Backend{Address: b.Address, Weight: b.Weight, OwnHost: b.OwnHost})
 		}
 		list = append(list, route)
 	}

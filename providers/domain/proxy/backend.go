@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,7 @@ func (u *unreachable) Unwrap() error { return u.error }
 // backend is a server of a site, in all tables that it is in.
 type backend struct {
 	place
+	ownHost  atomic.Bool
 	inFlight atomic.Int64
 	sick     atomic.Pointer[string] // what the checks say; nil is healthy
 	refused  atomic.Pointer[refusal]
@@ -40,6 +42,14 @@ type refusal struct {
 func (b *backend) unreached(now time.Time) bool {
 	r := b.refused.Load()
 	return r != nil && now.Before(r.until)
+}
+
+// asked is the host that it gets requests with of one that was asked for.
+func (b *backend) asked(host string) string {
+	if b.ownHost.Load() {
+		return strings.TrimSuffix(b.address, ":80")
+	}
+	return host
 }
 
 // failed takes note of a request that went wrong, and reports whether it may go to another backend.

@@ -133,7 +133,7 @@ func (p *Proxy) ask(ctx context.Context, b *backend, h Health) error {
 	if err != nil {
 		return fmt.Errorf("cannot ask %s for %s: %w", b.address, h.Path, err)
 	}
-	req.Host = b.host
+	req.Host = b.asked(b.host)
 	req.Header.Set("User-Agent", "instar-health")
 	resp, err := p.transport.RoundTrip(req) // redirects are answers
 	if err != nil {

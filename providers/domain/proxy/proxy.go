@@ -25,6 +25,7 @@ type Route struct {
 type Backend struct {
 	Address string // host:port
 	Weight  int    // share of the requests; 0 takes no new ones
+	OwnHost bool   // it gets requests with the host of its address, in place of the one that was asked for, which is in X-Forwarded-Host
 }
 
 // Health is how backends are checked: by a GET that is answered with a status below 400. Without a path there are no checks.
@@ -142,7 +143,9 @@ func (p *Proxy) Set(routes []Route) {
 			s.counts = old.counts
 		}
 		for _, b := range r.Backends {
-			s.backends = append(s.backends, share{backend: p.backend(place{host, b.Address}), weight: max(b.Weight, 0)})
+			at := p.backend(place{host, b.Address})
+			at.ownHost.Store(b.OwnHost)
+			s.backends = append(s.backends, share{backend: at, weight: max(b.Weight, 0)})
 		}
 		next[host] = s
 	}

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -108,6 +109,36 @@ func TestRequestsGoByWeight(t *testing.T) {
 }
 
 // What a server answers badly, or does not take, is known of it alone.
+// A server of many names, such as the ingress of a cluster, tells them apart by the host.
+func TestABackendMayBeAskedByItsOwnHost(t *testing.T) {
+	t.Parallel()
+	var checked atomic.Int32
+	at := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/health" {
+			if r.Host != "release.cluster.example" {
+				w.WriteHeader(http.StatusNotFound)
+			}
+			checked.Add(1)
+			return
+		}
+		fmt.Fprintf(w, "%s for %s", r.Host, r.Header.Get("X-Forwarded-Host"))
+	})
+	w := setup(t, proxy.Options{Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, at)
+	}})
+	routes := route(proxy.Backend{Address: "release.cluster.example:80", Weight: 1, OwnHost: true})
+	routes[0].Health = proxy.Health{Path: "/health", Every: 10 * time.Millisecond}
+	w.Set(routes)
+	w.eventually("it is checked by its own host, too", func() bool { return checked.Load() > 2 })
+	require.True(t, w.of("release.cluster.example:80").Healthy)
+	_, said := w.get(host)
+	require.Equal(t, "release.cluster.example for "+host, said)
+	routes[0].Health, routes[0].Backends[0].OwnHost = proxy.Health{}, false
+	w.Set(routes)
+	_, said = w.get(host)
+	require.Equal(t, host+" for "+host, said)
+}
+
 func TestTrafficIsCountedByServer(t *testing.T) {
 	t.Parallel()
 	w := setup(t, proxy.Options{})

@@ -110,7 +110,7 @@ func says(name string) bool {
 func (e *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	var tried []*backend
 	err := errNone
-	body := out.Body
+	body, host := out.Body, out.Host
 	for {
 		b := e.proxy.take(e.site.host, tried)
 		if b == nil {
@@ -119,7 +119,7 @@ func (e *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 		e.backend = b
 		u := *out.URL
 		u.Host = b.address
-		out.URL = &u
+		out.URL, out.Host = &u, b.asked(host)
 		if body != nil {
 			out.Body = &unsent{ReadCloser: body}
 		}
