@@ -9,11 +9,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/providers"
@@ -28,6 +30,14 @@ type Config struct {
 	Images     []string      // the only images that are taken: registries, repositories or whole references; empty takes any
 	Timeout    time.Duration // of one call; 10 s when 0
 	Log        *slog.Logger
+}
+
+// clientLog is where the Kubernetes client writes to: one place per process.
+var clientLog sync.Once
+
+// LogClient has the Kubernetes client of this process write to a log. The first call counts.
+func LogClient(log *slog.Logger) {
+	clientLog.Do(func() { klog.SetSlogLogger(log.With("part", "kubernetes client")) })
 }
 
 // Open reads the configuration of the cluster. It fails when that cannot be read or makes no sense; the API server is
@@ -54,7 +64,7 @@ func Open(c Config) (*Gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("knative: the configuration of the cluster at %s cannot be used: %w", where.Host, err)
 	}
-	return &Gateway{config: c, host: where.Host, client: client.Resource(resource), names: map[string]*name{}}, nil
+	return &Gateway{config: c, host: where.Host, client: client, names: map[string]*name{}}, nil
 }
 
 // cluster says where the API server is, and with which credentials.
@@ -83,6 +93,9 @@ func (c *Config) cluster() (*rest.Config, error) {
 var reference = regexp.MustCompile(`^([a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?(:[0-9]+)?/)?` + // registry
 	`[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*` + // repository
 	`(:\w[\w.-]{0,127})?(@[A-Za-z][A-Za-z0-9]*([-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?$`) // tag, digest
+
+// CheckImage refuses what is no image, or none that is taken, with Invalid.
+func (g *Gateway) CheckImage(image string) error { return g.config.checkImage(image) }
 
 // checkImage refuses what is no image, or none that is taken.
 func (c *Config) checkImage(image string) error {

@@ -91,21 +91,30 @@ func TestNamesAreLabels(t *testing.T) {
 	require.Empty(t, b.cluster.Calls())
 }
 
-// The role of the manifest is what the gateway does, and nothing else.
-func TestTheRoleOfTheManifest(t *testing.T) {
+type rule struct{ APIGroups, Resources, Verbs []string }
+
+// The role of a manifest is what the gateway does, and nothing else.
+func TestTheRolesOfTheManifests(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../deploy/knative-rbac.yaml")
-	require.NoError(t, err)
-	type rule struct{ APIGroups, Resources, Verbs []string }
-	var rules []rule
-	for _, part := range strings.Split(string(text), "\n---\n") {
-		var doc struct {
-			Kind  string
-			Rules []rule
+	for file, want := range map[string][]rule{
+		"knative-rbac.yaml": {{[]string{"serving.knative.dev"}, []string{"services"}, []string{"get", "list", "watch", "create", "patch", "delete"}}},
+		"knative-tenants-rbac.yaml": {
+			{[]string{""}, []string{"secrets"}, []string{"get", "create", "patch", "delete"}},
+			{[]string{"serving.knative.dev"}, []string{"services/finalizers"}, []string{"update"}},
+		},
+	} {
+		text, err := os.ReadFile("../../deploy/" + file)
+		require.NoError(t, err)
+		var rules []rule
+		for _, part := range strings.Split(string(text), "\n---\n") {
+			var doc struct {
+				Kind  string
+				Rules []rule
+			}
+			require.NoError(t, yaml.Unmarshal([]byte(part), &doc))
+			require.Contains(t, []string{"ServiceAccount", "Role", "RoleBinding"}, doc.Kind)
+			rules = append(rules, doc.Rules...)
 		}
-		require.NoError(t, yaml.Unmarshal([]byte(part), &doc))
-		require.Contains(t, []string{"ServiceAccount", "Role", "RoleBinding"}, doc.Kind)
-		rules = append(rules, doc.Rules...)
+		require.Equal(t, want, rules, file)
 	}
-	require.Equal(t, []rule{{[]string{"serving.knative.dev"}, []string{"services"}, []string{"get", "list", "watch", "create", "patch", "delete"}}}, rules)
 }

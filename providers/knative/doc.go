@@ -19,6 +19,13 @@
 // forceReplace: who may ask for a service has no say over what others run. Who may write the object in the cluster can
 // hand it over by labelling it; it is taken over at the next Apply.
 //
+// # Releases of tenants
+//
+// ApplyPod runs a release of a tenant as a Knative Service that has files of its own: a Secret NAME.files, which the
+// service owns, so that the cluster removes it with that. Mark says by an empty Secret whose a name is. Both carry the
+// labels, and a foreign one is not touched either. What runs them has an owner of its own ([Config].Owner), so that no
+// service that users ask for can take the place of a release.
+//
 // # Races
 //
 // An Apply reads, judges and writes on the condition that the object is still the one that was read: its uid and its

@@ -48,17 +48,17 @@ func (c *call) failed(what string, err error) error {
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		return errOvertaken
 	case code == http.StatusNotFound && what == "get":
-		return providers.Errorf(providers.NotFound, "there is no Knative service %s/%s", c.space, c.name)
+		return providers.Errorf(providers.NotFound, "there is no %s %s/%s", c.kind.word, c.space, c.name)
 	case code == http.StatusNotFound:
-		return providers.Errorf(providers.Invalid, "cannot %s the Knative service %s/%s: %s", what, c.space, c.name, words)
+		return providers.Errorf(providers.Invalid, "cannot %s the %s %s/%s: %s", what, c.kind.word, c.space, c.name, words)
 	case code == http.StatusUnauthorized:
 		*c.wait = max(*c.wait, credentialsWait)
 		return c.later("the API server at %s does not accept instar's credentials (401): renew those of the kubeconfig", c.gateway.host)
 	case code == http.StatusForbidden && !denied(words):
 		*c.wait = max(*c.wait, credentialsWait)
-		return c.later("instar may not %s Knative services in the namespace %s (403): give its account the role of deploy/knative-rbac.yaml: %s", what, c.space, words)
+		return c.later("instar may not %s %ss in the namespace %s (403): give its account the role of deploy/%s: %s", what, c.kind.word, c.space, c.kind.role, words)
 	case code == http.StatusBadRequest, code == http.StatusUnprocessableEntity, code == http.StatusRequestEntityTooLarge, code == http.StatusForbidden:
-		return providers.Errorf(providers.Invalid, "the API server refuses to %s the Knative service %s/%s (%d): %s", what, c.space, c.name, code, words)
+		return providers.Errorf(providers.Invalid, "the API server refuses to %s the %s %s/%s (%d): %s", what, c.kind.word, c.space, c.name, code, words)
 	}
 	if s := status.Details; s != nil {
 		*c.wait = max(*c.wait, time.Duration(s.RetryAfterSeconds)*time.Second)

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/bcc94042/instar/providers"
@@ -19,7 +20,7 @@ import (
 type Gateway struct {
 	config Config
 	host   string
-	client dynamic.NamespaceableResourceInterface
+	client dynamic.Interface
 
 	mu    sync.Mutex
 	names map[string]*name
@@ -112,7 +113,9 @@ func (g *Gateway) name(key string) *name {
 }
 
 // ours: the object belongs to this installation.
-func (o *object) ours(owner string) bool { return o.Metadata.Labels[labelOwner] == owner }
+func (o *object) ours(owner string) bool { return o.Metadata.ours(owner) }
+
+func (m *metadata) ours(owner string) bool { return m.Labels[labelOwner] == owner }
 
 // number is an annotation of ours that is one; 0 when there is none.
 func (o *object) number(mark string) uint64 {
@@ -128,33 +131,58 @@ type call struct {
 	parent  context.Context
 	ctx     context.Context
 	wait    *time.Duration // what the API server asked for
+	kind    kind
 	space   string
 	name    string
+}
+
+// kind is what an object is.
+type kind struct {
+	resource schema.GroupVersionResource
+	word     string // for people
+	role     string // manifest with it
+}
+
+var (
+	kindService = kind{resource, "Knative service", "knative-rbac.yaml"}
+	kindSecret  = kind{secrets, "Secret", "knative-tenants-rbac.yaml"}
+)
+
+// secret is the same call, of a Secret with that name.
+func (c *call) secret(name string) *call {
+	s := *c
+	s.kind, s.name = kindSecret, name
+	return &s
 }
 
 // call begins a call; end releases its deadline.
 func (g *Gateway) call(parent context.Context, r *providers.Request) (c *call, end context.CancelFunc) {
 	ctx, end := context.WithTimeout(parent, g.config.Timeout)
-	c = &call{gateway: g, parent: parent, wait: new(time.Duration), space: g.space(r), name: r.Name}
+	c = &call{gateway: g, parent: parent, wait: new(time.Duration), kind: kindService, space: g.space(r), name: r.Name}
 	c.ctx = context.WithValue(ctx, waitKey{}, c.wait)
 	return c, end
 }
 
-func (c *call) objects() dynamic.ResourceInterface { return c.gateway.client.Namespace(c.space) }
+func (c *call) objects() dynamic.ResourceInterface {
+	return c.gateway.client.Resource(c.kind.resource).Namespace(c.space)
+}
 
-// get is the object as it is now; it fails with NotFound, and is nil then.
-func (c *call) get() (*object, error) {
+// get is the Knative Service as it is now; it fails with NotFound, and is nil then.
+func (c *call) get() (*object, error) { return get[object](c) }
+
+// get is the object of a call as it is now; it fails with NotFound, and is nil then.
+func get[T any](c *call) (*T, error) {
 	u, err := c.objects().Get(c.ctx, c.name, metav1.GetOptions{})
 	if err != nil {
 		return nil, c.failed("get", err)
 	}
-	return read(u)
+	return read[T](c, u)
 }
 
-func read(u *unstructured.Unstructured) (*object, error) {
-	o := new(object)
+func read[T any](c *call, u *unstructured.Unstructured) (*T, error) {
+	o := new(T)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o); err != nil {
-		return nil, providers.Errorf(providers.Internal, "the Knative service %s/%s has an unknown form: %v", u.GetNamespace(), u.GetName(), err)
+		return nil, providers.Errorf(providers.Internal, "the %s %s/%s has an unknown form: %v", c.kind.word, c.space, c.name, err)
 	}
 	return o, nil
 }

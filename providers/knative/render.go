@@ -17,12 +17,15 @@ import (
 )
 
 // wanted is the object of a request, to take the place of live, which is nil when there is none.
-func (g *Gateway) wanted(req *providers.ApplyRequest, live *object) (*object, error) {
+func (g *Gateway) wanted(req *providers.ApplyRequest, pod *Pod, live *object) (*object, error) {
 	if probes[req.Spec.Probe.Kind()] == nil {
 		return nil, providers.Errorf(providers.Invalid, "probe: %q is not one of %s", req.Spec.Probe.Type, strings.Join(service.ProbeTypes, ", "))
 	}
 	o := &object{APIVersion: resource.GroupVersion().String(), Kind: "Service"}
 	o.Spec.Template = templateOf(&req.Spec)
+	if pod != nil {
+		pod.into(&o.Spec.Template.Spec, req.Name)
+	}
 	o.Spec.Template.Metadata.Annotations[markHash] = req.Hash
 	o.Spec.Template.Metadata.Annotations[markGeneration] = revisionOf(req, live)
 	fields, err := json.Marshal(o.fields())
@@ -31,7 +34,7 @@ func (g *Gateway) wanted(req *providers.ApplyRequest, live *object) (*object, er
 	}
 	o.Metadata = metadata{
 		Name: req.Name, Namespace: g.space(&req.Request), ResourceVersion: neverWritten,
-		Labels: map[string]string{labelManaged: manager, labelOwner: g.config.Owner, labelNamespace: req.Namespace},
+		Labels: g.labels(&req.Request),
 		Annotations: map[string]string{
 			markHash: req.Hash, markLife: req.UID, markAttempt: req.Attempt, markFence: strconv.FormatUint(req.Fence, 10), markFields: string(fields),
 			markGeneration: strconv.FormatUint(req.Generation, 10),
@@ -41,6 +44,11 @@ func (g *Gateway) wanted(req *providers.ApplyRequest, live *object) (*object, er
 		o.Metadata.UID, o.Metadata.ResourceVersion = live.Metadata.UID, live.Metadata.ResourceVersion
 	}
 	return o, nil
+}
+
+// labels say whose an object is.
+func (g *Gateway) labels(r *providers.Request) map[string]string {
+	return map[string]string{labelManaged: manager, labelOwner: g.config.Owner, labelNamespace: r.Namespace}
 }
 
 // revisionOf is the generation that asked for the revision: this one, unless the object has the same specification

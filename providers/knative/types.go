@@ -9,6 +9,9 @@ import (
 // resource is what this gateway reads and writes.
 var resource = schema.GroupVersionResource{Group: "serving.knative.dev", Version: "v1", Resource: "services"}
 
+// secrets are what it gives releases of tenants, and marks the tenants by.
+var secrets = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+
 // manager is the name under which fields are owned.
 const manager = "instar"
 
@@ -46,8 +49,26 @@ type metadata struct {
 	ResourceVersion   string            `json:"resourceVersion,omitempty"`
 	Generation        int64             `json:"generation,omitempty"`
 	DeletionTimestamp string            `json:"deletionTimestamp,omitempty"`
+	OwnerReferences   []ownedBy         `json:"ownerReferences,omitempty"`
 	Labels            map[string]string `json:"labels,omitempty"`
 	Annotations       map[string]string `json:"annotations,omitempty"`
+}
+
+// ownedBy is an object with which this one goes, and which waits for that.
+type ownedBy struct {
+	APIVersion         string `json:"apiVersion"`
+	Kind               string `json:"kind"`
+	Name               string `json:"name"`
+	UID                string `json:"uid"`
+	BlockOwnerDeletion bool   `json:"blockOwnerDeletion"`
+}
+
+// secret is the part of a Secret that this gateway writes and reads.
+type secret struct {
+	APIVersion string            `json:"apiVersion"`
+	Kind       string            `json:"kind"`
+	Metadata   metadata          `json:"metadata"`
+	Data       map[string][]byte `json:"data,omitempty"`
 }
 
 type spec struct {
@@ -64,14 +85,48 @@ type templateMetadata struct {
 }
 
 type revisionSpec struct {
-	Containers []container `json:"containers"`
+	Containers     []container `json:"containers"`
+	Volumes        []volume    `json:"volumes,omitempty"`
+	AutomountToken *bool       `json:"automountServiceAccountToken,omitempty"`
 }
 
 type container struct {
 	Image          string     `json:"image"`
+	Args           []string   `json:"args,omitempty"`
 	Env            []variable `json:"env,omitempty"`
 	Ports          []port     `json:"ports,omitempty"`
 	ReadinessProbe *readiness `json:"readinessProbe,omitempty"`
+	Resources      resources  `json:"resources,omitzero"`
+	VolumeMounts   []mount    `json:"volumeMounts,omitempty"`
+	Security       *security  `json:"securityContext,omitempty"`
+}
+
+type resources struct {
+	Limits map[string]string `json:"limits,omitempty"`
+}
+
+type mount struct {
+	Name      string `json:"name"`
+	MountPath string `json:"mountPath"`
+	ReadOnly  bool   `json:"readOnly"`
+}
+
+type security struct {
+	AllowPrivilegeEscalation bool         `json:"allowPrivilegeEscalation"`
+	Capabilities             capabilities `json:"capabilities"`
+}
+
+type capabilities struct {
+	Drop []string `json:"drop"`
+}
+
+type volume struct {
+	Name   string     `json:"name"`
+	Secret fromSecret `json:"secret"`
+}
+
+type fromSecret struct {
+	SecretName string `json:"secretName"`
 }
 
 type variable struct {

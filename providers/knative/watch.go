@@ -64,7 +64,7 @@ func (g *Gateway) Watch(ctx context.Context, notify func(key string)) error {
 
 // listWatch is of all objects of this owner.
 func (g *Gateway) listWatch() *cache.ListWatch {
-	objects := g.client.Namespace(g.config.Namespace)
+	objects := g.client.Resource(resource).Namespace(g.config.Namespace)
 	selector := labelOwner + "=" + g.config.Owner
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {

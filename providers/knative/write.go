@@ -18,7 +18,11 @@ import (
 const neverWritten = "1"
 
 // Apply wants the specification. An object of an earlier life is deleted first.
-func (g *Gateway) Apply(ctx context.Context, req providers.ApplyRequest) (applied service.Applied, err error) {
+func (g *Gateway) Apply(ctx context.Context, req providers.ApplyRequest) (service.Applied, error) {
+	return g.apply(ctx, req, nil)
+}
+
+func (g *Gateway) apply(ctx context.Context, req providers.ApplyRequest, pod *Pod) (applied service.Applied, err error) {
 	if err := ctx.Err(); err != nil {
 		return applied, err
 	}
@@ -29,11 +33,18 @@ func (g *Gateway) Apply(ctx context.Context, req providers.ApplyRequest) (applie
 		if err := c.mayApply(&req, live); err != nil {
 			return err
 		}
-		wanted, err := g.wanted(&req, live)
+		wanted, err := g.wanted(&req, pod, live)
 		if err != nil {
 			return err
 		}
-		applied, err = c.patch(wanted)
+		now, err := patch[object](c, wanted)
+		if err != nil {
+			return err
+		}
+		if pod != nil {
+			err = c.give(&req.Request, now, pod)
+		}
+		applied = now.applied()
 		return err
 	})
 	return applied, err
@@ -52,7 +63,7 @@ func (c *call) mayApply(req *providers.ApplyRequest, live *object) error {
 	case live.Metadata.DeletionTimestamp != "":
 		return providers.Later(soon, "the Knative service %s/%s is being deleted", c.space, c.name)
 	case live.life() != "" && live.life() != req.UID:
-		if err := c.delete(live, metav1.DeletePropagationForeground); err != nil {
+		if err := c.delete(&live.Metadata, metav1.DeletePropagationForeground); err != nil {
 			return err
 		}
 		return providers.Later(soon, "the Knative service %s/%s is of an earlier life and has to end first", c.space, c.name)
@@ -68,24 +79,24 @@ func (o *object) of() string {
 	return ""
 }
 
-// patch applies the object on the condition that it carries.
-func (c *call) patch(wanted *object) (service.Applied, error) {
+func (o *object) applied() service.Applied {
+	return service.Applied{
+		UID: o.Metadata.UID, Generation: o.Metadata.Generation, ResourceVersion: o.Metadata.ResourceVersion, Hash: o.Metadata.Annotations[markHash],
+	}
+}
+
+// patch applies the object on the condition that it carries, and returns it as it is then.
+func patch[T any](c *call, wanted *T) (*T, error) {
 	raw, err := json.Marshal(wanted)
 	if err != nil {
-		return service.Applied{}, providers.Errorf(providers.Internal, "cannot write the Knative service: %v", err)
+		return nil, providers.Errorf(providers.Internal, "cannot write the %s: %v", c.kind.word, err)
 	}
 	force := true
 	u, err := c.objects().Patch(c.ctx, c.name, types.ApplyPatchType, raw, metav1.PatchOptions{FieldManager: manager, Force: &force})
 	if err != nil {
-		return service.Applied{}, c.failed("apply", err)
+		return nil, c.failed("apply", err)
 	}
-	o, err := read(u)
-	if err != nil {
-		return service.Applied{}, err
-	}
-	return service.Applied{
-		UID: o.Metadata.UID, Generation: o.Metadata.Generation, ResourceVersion: o.Metadata.ResourceVersion, Hash: o.Metadata.Annotations[markHash],
-	}, nil
+	return read[T](c, u)
 }
 
 // Delete begins the end of the object, of this life or an earlier one; it has gone when all that belongs to it has. With force the object
@@ -96,19 +107,19 @@ func (g *Gateway) Delete(ctx context.Context, req providers.DeleteRequest) error
 		case live == nil || !live.ours(g.config.Owner) || live.of() != req.Key():
 			return nil
 		case req.Force:
-			return c.delete(live, metav1.DeletePropagationBackground)
+			return c.delete(&live.Metadata, metav1.DeletePropagationBackground)
 		case live.Metadata.DeletionTimestamp != "":
 			return nil
 		}
-		return c.delete(live, metav1.DeletePropagationForeground)
+		return c.delete(&live.Metadata, metav1.DeletePropagationForeground)
 	})
 }
 
 // delete ends the object if it is still the one that was read.
-func (c *call) delete(live *object, how metav1.DeletionPropagation) error {
-	uid := types.UID(live.Metadata.UID)
+func (c *call) delete(live *metadata, how metav1.DeletionPropagation) error {
+	uid := types.UID(live.UID)
 	err := c.objects().Delete(c.ctx, c.name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &live.Metadata.ResourceVersion}, PropagationPolicy: &how,
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &live.ResourceVersion}, PropagationPolicy: &how,
 	})
 	if err == nil || apierrors.IsNotFound(err) && !noSuchResource(err) {
 		return nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	domains "github.com/bcc94042/instar/machines/domain"
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/machines/session"
 	"github.com/bcc94042/instar/providers"
@@ -104,4 +105,22 @@ func TestAnUpgradeReplacesAReleaseThatWasLost(t *testing.T) {
 	require.Equal(t, "1.1", w.says()[:3])
 	twice[any](w, "retire", 8, b)
 	require.Equal(t, "1.1", w.says()[:3])
+}
+
+// virtual is a kind whose releases share a server in front of them.
+type virtual struct{ apps.Provider }
+
+func (virtual) Virtual() {}
+
+func TestReleasesBehindOneServerAreAskedByTheirHost(t *testing.T) {
+	t.Parallel()
+	w, serves, b := upgraded(t)
+	b.App = &serves
+	for _, own := range []bool{false, true} {
+		if own {
+			w.Apps = virtual{w.Apps}
+		}
+		twice[machine.Route](w, "route", 3, b)
+		require.Equal(t, []domains.Target{{Address: serves.Address, Weight: 1, OwnHost: own}}, w.rows.all["acme.example.test"].Route.Targets)
+	}
 }

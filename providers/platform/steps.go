@@ -247,11 +247,12 @@ type target struct {
 // lead makes the primary domain, and a custom one that was asked for, lead to releases, and returns the key of the custom one.
 func (j *job) lead(ctx context.Context, targets ...target) (key string, err error) {
 	route := domains.Route{Health: j.Health}
+	_, virtual := j.Apps.(app.Virtual)
 	for _, t := range targets {
 		if t.app == nil || t.app.Address == "" {
 			return "", providers.Errorf(providers.Invalid, "the task %s has a release without an address", j.task.Attempt)
 		}
-		route.Targets = append(route.Targets, domains.Target{Address: t.app.Address, Weight: t.weight})
+		route.Targets = append(route.Targets, domains.Target{Address: t.app.Address, Weight: t.weight, OwnHost: virtual})
 	}
 	if err := j.hold(ctx, func(r *domain.Row) { r.Route = &route }); err != nil || j.body.Platform.CustomDomain == "" {
 		return "", err

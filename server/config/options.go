@@ -115,7 +115,7 @@ var options = []option{
 	{"acme-dns-zones", "domains.dns.zones", "comma-separated zones of --acme-dns, whose names are proven by DNS-01"},
 	{"acme-dns-key", "domains.dns.key", "file with the TSIG key for --acme-dns, as tsig-keygen writes it"},
 	{"platform-domain", "platform.domain", "domain below which tenants have instances of their own; empty has none"},
-	{"platform-instances-kind", "platform.instances.kind", "what runs instances: process, docker, systemd or external"},
+	{"platform-instances-kind", "platform.instances.kind", "what runs instances: process, docker, systemd, knative (in the cluster of --kubeconfig) or external"},
 	{"platform-instances-socket", "platform.instances.socket", "socket of the engine of containers, of the kind docker"},
 	{"platform-storage-kind", "platform.storage.kind", "where buckets of tenants are: jetstream or s3"},
 	{"platform-storage-endpoint", "platform.storage.endpoint", "URL of the store that speaks S3"},

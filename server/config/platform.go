@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"net/url"
 	"path/filepath"
@@ -46,16 +47,17 @@ type PlatformInstances struct {
 	Socket string `koanf:"socket"` // of the engine of the kind docker
 }
 
-// The kinds of what runs releases: processes of this server, containers of an engine of this machine, services of its systemd, and a program elsewhere that answers over NATS.
+// The kinds of what runs releases: processes of this server, containers of an engine of this machine, services of its systemd, Knative Services of the cluster of gateways.knative, and a program elsewhere that answers over NATS.
 const (
 	KindProcess  = "process"
 	KindDocker   = "docker"
 	KindSystemd  = "systemd"
+	KindKnative  = "knative"
 	KindExternal = "external"
 )
 
 // Kinds are all of them.
-var Kinds = []string{KindProcess, KindDocker, KindSystemd, KindExternal}
+var Kinds = []string{KindProcess, KindDocker, KindSystemd, KindKnative, KindExternal}
 
 // PlatformStorage is where the buckets of tenants are: in JetStream, or in a store that speaks S3.
 type PlatformStorage struct {
@@ -85,10 +87,14 @@ func (s PlatformStorage) validate(check func(ok bool, format string, args ...any
 
 // PlatformLimits bound a release; a zero is no limit.
 type PlatformLimits struct {
-	Memory    string `koanf:"memory"` // as 512MiB
-	Files     int    `koanf:"files"`
-	Processes int    `koanf:"processes"`
+	Memory    string  `koanf:"memory"` // as 512MiB
+	Files     int     `koanf:"files"`
+	Processes int     `koanf:"processes"`
+	CPU       float64 `koanf:"cpu"` // processors
 }
+
+// Millis are thousandths of a processor.
+func (l PlatformLimits) Millis() int { return int(math.Round(l.CPU * 1000)) }
 
 // Bytes are those of its memory.
 func (l PlatformLimits) Bytes() int64 {
@@ -109,6 +115,9 @@ func (p Platform) validateLimits(check func(ok bool, format string, args ...any)
 		n, err := humanize.ParseBytes(l.Memory)
 		check(l.Memory == "" || err == nil && n >= 16<<20, "limits.%s.memory: %q is not a size such as 512MiB, of 16MiB at least", name, l.Memory)
 		check(l.Files == 0 || l.Files >= 16, "limits.%s.files: %d is less than 16", name, l.Files)
+		check(l.CPU == 0 || l.CPU >= 0.01 && l.CPU <= 1000, "limits.%s.cpu: %g is not between 0.01 and 1000 processors", name, l.CPU)
+		check(l.CPU == 0 || p.Instances.Kind != KindProcess, "limits.%s.cpu: the kind process cannot limit it: leave it out", name)
+		check(p.Instances.Kind != KindKnative || l.Files == 0 && l.Processes == 0, "limits.%s: the kind knative limits memory and cpu, and neither files nor processes: leave them out", name)
 		check(l.Processes >= 0, "limits.%s.processes: %d is negative", name, l.Processes)
 		check(l.Processes <= 0 || p.Instances.Kind != KindProcess || p.Users != "", "limits.%s.processes: without platform.users it would count what this server's user runs: set users, or leave it out", name)
 	}
@@ -240,8 +249,8 @@ func (p Platform) validate(c *Config) error {
 func (p Platform) runs(version string, check func(ok bool, format string, args ...any)) {
 	r := p.Versions[version]
 	switch p.Instances.Kind {
-	case KindDocker:
-		check(r.Image != "", "versions.%s.image: needs an image", version)
+	case KindDocker, KindKnative:
+		check(r.Image != "", "versions.%s.image: needs an image, which the kind %s runs", version, p.Instances.Kind)
 	case KindExternal:
 		check(len(r.Command) > 0 || r.Image != "", "versions.%s: needs a command or an image, for the provider to run", version)
 	default:

@@ -34,7 +34,7 @@ tenants: {source: {dsn: "postgres://a@b/c"}, servers: [{name: own, dsn: "postgre
   domain: Apps
   instances: {kind: vm}
   users: 1-2
-  limits: {big: {memory: x, files: 1, processes: -1}}
+  limits: {big: {memory: x, files: 1, processes: -1, cpu: 0.001}}
   storage: {kind: disk, endpoint: "s3", credentials: x, bucket: y}
   versions: {"A": {}}
   channels: {stable: "2"}
@@ -47,11 +47,11 @@ tenants: {source: {dsn: "postgres://a@b/c"}, servers: [{name: own, dsn: "postgre
 cluster: {name: c}
 `)), nil)
 	for _, want := range []string{
-		"platform.domain: \"Apps\"", "platform.users: \"1-2\"", "limits.big: platform.sizes has no", "limits.big.memory", "limits.big.files", "limits.big.processes", "platform.storage.kind: \"disk\"", "platform.storage.endpoint: \"s3\"", "platform.storage.credentials: \"x\"", "platform.storage: a shared bucket", "platform.instances.kind: \"vm\" is none of process, docker, systemd, external", "needs the section tenants", "needs domains.https", "member of a cluster", "platform.versions: \"A\"", "versions.A.command", "channels.stable", "sizes.small", "platform.host", "platform.ports", "platform.health", "platform.readiness", "platform.startup",
+		"platform.domain: \"Apps\"", "platform.users: \"1-2\"", "limits.big: platform.sizes has no", "limits.big.memory", "limits.big.files", "limits.big.processes", "limits.big.cpu", "platform.storage.kind: \"disk\"", "platform.storage.endpoint: \"s3\"", "platform.storage.credentials: \"x\"", "platform.storage: a shared bucket", "platform.instances.kind: \"vm\" is none of process, docker, systemd, knative, external", "needs the section tenants", "needs domains.https", "member of a cluster", "platform.versions: \"A\"", "versions.A.command", "channels.stable", "sizes.small", "platform.host", "platform.ports", "platform.health", "platform.readiness", "platform.startup",
 	} {
 		require.ErrorContains(t, err, want)
 	}
-	for kind, want := range map[string]string{"docker, socket: x": "instances.socket", "docker": "versions.1.image", "systemd": "versions.1.command", "external": "needs a command or an image"} {
+	for kind, want := range map[string]string{"docker, socket: x": "instances.socket", "docker": "versions.1.image", "knative": "versions.1.image: needs an image, which the kind knative runs", "systemd": "versions.1.command", "external": "needs a command or an image"} {
 		_, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "kind.yaml", around+`platform: {domain: apps.example.net, instances: {kind: `+kind+`}, versions: {"1": {}}}`)), nil)
 		require.ErrorContains(t, err, want, kind)
 	}
@@ -63,6 +63,17 @@ cluster: {name: c}
 			require.ErrorContains(t, err, want)
 		}
 	}
+	for limits, want := range map[string]string{"{memory: 64MiB, cpu: 0.5}": "", "{cpu: 0.5}": "", "{files: 64}": "limits.small: the kind knative limits memory and cpu", "{processes: 9}": "limits.small: the kind knative", "{cpu: -1}": "limits.small.cpu"} {
+		c, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "knative.yaml", around+`platform: {domain: apps.example.net, instances: {kind: knative}, limits: {small: `+limits+`}, versions: {"1": {image: registry.test/shop}}}`)), nil)
+		if want == "" {
+			require.NoError(t, err, limits)
+			require.Equal(t, 500, c.Platform.Limits["small"].Millis())
+		} else {
+			require.ErrorContains(t, err, want)
+		}
+	}
+	_, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "cpu.yaml", around+`platform: {domain: apps.example.net, limits: {small: {cpu: 1}}, versions: {"1": {command: [x]}}}`)), nil)
+	require.ErrorContains(t, err, "limits.small.cpu: the kind process cannot limit it")
 	_, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "image.yaml", around+`platform: {domain: apps.example.net, versions: {"1": {command: [x], image: y}}}`)), nil)
 	require.ErrorContains(t, err, "the kind process runs no images")
 	_, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "half.yaml", `platform: {channels: {stable: "1"}}`)), nil)

@@ -7,9 +7,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	cluster "github.com/bcc94042/instar/providers/knative"
 	"github.com/bcc94042/instar/providers/platform/app"
 	"github.com/bcc94042/instar/providers/platform/external"
 	"github.com/bcc94042/instar/providers/platform/hosted"
+	"github.com/bcc94042/instar/providers/platform/knative"
 	"github.com/bcc94042/instar/providers/platform/process"
 	gateway "github.com/bcc94042/instar/providers/process"
 	"github.com/bcc94042/instar/server"
@@ -23,7 +25,10 @@ func openApps(h *server.Host, nc *nats.Conn, id string) (app.Provider, error) {
 	for name, v := range c.Versions {
 		versions[name] = app.Program{Command: v.Command, Image: v.Image, Env: v.Env}
 	}
-	if c.Instances.Kind == config.KindExternal {
+	switch c.Instances.Kind {
+	case config.KindKnative:
+		return openKnative(h, versions, id)
+	case config.KindExternal:
 		return &external.Apps{NC: nc, Names: h.Deps.Names, Versions: versions, Health: c.Health, Startup: c.Startup}, nil
 	}
 	dir := c.Dir
@@ -56,5 +61,20 @@ func openApps(h *server.Host, nc *nats.Conn, id string) (app.Provider, error) {
 		return nil, fmt.Errorf("platform: %w", err)
 	}
 	h.OnStop("the instances", func(context.Context) error { return apps.Close(h.Config.StopServices) })
+	return apps, nil
+}
+
+// openKnative takes up what runs in the cluster of gateways.knative. Its objects are those of the installation: services of users have another owner.
+func openKnative(h *server.Host, versions map[string]app.Program, id string) (app.Provider, error) {
+	k, c := h.Config.Gateways.Knative, h.Config.Platform
+	cluster.LogClient(h.Log)
+	gateway, err := cluster.Open(cluster.Config{Kubeconfig: k.Kubeconfig, Context: k.Context, Namespace: k.Namespace, Owner: "instar-" + id, Images: k.Images, Log: h.Log})
+	if err != nil {
+		return nil, fmt.Errorf("platform: %w", err)
+	}
+	apps := &knative.Apps{Gateway: gateway, Versions: versions, Health: c.Health, Startup: c.Startup}
+	if err := apps.Check(); err != nil {
+		return nil, fmt.Errorf("platform: %w", err)
+	}
 	return apps, nil
 }

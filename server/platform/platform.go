@@ -68,7 +68,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	sizes := map[string]platform.Size{}
 	for name, n := range c.Quotas() {
 		of := c.Limits[name]
-		sizes[name] = platform.Size{StorageBytes: n, Limits: app.Limits{Memory: of.Bytes(), Files: of.Files, Processes: of.Processes}}
+		sizes[name] = platform.Size{StorageBytes: n, Limits: app.Limits{Memory: of.Bytes(), Files: of.Files, Processes: of.Processes, CPU: of.Millis()}}
 	}
 	p := &platform.Provider{
 		Domain: c.Domain, Channels: c.Channels, Sizes: sizes, Env: c.Env, Health: domains.Health{Path: c.Health}, Readiness: c.Readiness,

@@ -70,7 +70,7 @@ func application(version string) int {
 			}
 		}
 	}
-	l, err := net.FileListener(os.NewFile(3, "socket"))
+	l, err := listen()
 	if err != nil {
 		return 3
 	}
@@ -101,6 +101,14 @@ func application(version string) int {
 		return 4
 	}
 	return 0
+}
+
+// listen is the socket that was handed over, or one on HOST and PORT.
+func listen() (net.Listener, error) {
+	if os.Getenv("LISTEN_FDS") == "1" {
+		return net.FileListener(os.NewFile(3, "socket"))
+	}
+	return net.Listen("tcp", net.JoinHostPort(os.Getenv("HOST"), os.Getenv("PORT")))
 }
 
 // world is a server in a process of its own, with databases and a certificate authority.

@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"sync"
 	"time"
-
-	"k8s.io/klog/v2"
 
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/knative"
@@ -61,12 +58,9 @@ func openGateway(h *server.Host) (providers.Gateway, error) {
 	return gateway, nil
 }
 
-// clientLog is where the Kubernetes client writes to: one place per process.
-var clientLog sync.Once
-
 // openKnative reads the configuration of the cluster. Whether its API server is up shows with the first effect.
 func openKnative(k config.Knative, log *slog.Logger) (*knative.Gateway, error) {
-	clientLog.Do(func() { klog.SetSlogLogger(log.With("part", "kubernetes client")) })
+	knative.LogClient(log)
 	gateway, err := knative.Open(knative.Config{Kubeconfig: k.Kubeconfig, Context: k.Context, Namespace: k.Namespace, Owner: k.Owner, Images: k.Images, Log: log})
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the knative gateway: %w", err)

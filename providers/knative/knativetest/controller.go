@@ -12,6 +12,7 @@ import (
 // value has seen none.
 type Controller struct {
 	seen map[any]*progress // by uid
+	run  func(o Object) (url, failure string)
 }
 
 type progress struct {
@@ -45,6 +46,8 @@ func (c *Controller) Next(o Object) Object {
 	switch {
 	case p.step == 0:
 		set(st, condition("ConfigurationsReady", "Unknown", ""), condition("Ready", "Unknown", missing), routes)
+	case c.run != nil:
+		c.becomes(o, st, routes)
 	case strings.Contains(image, "pending:"):
 	case strings.Contains(image, "fail:"):
 		set(st, condition("ConfigurationsReady", "False", "RevisionFailed"), condition("Ready", "False", "RevisionFailed"), routes)
@@ -58,6 +61,37 @@ func (c *Controller) Next(o Object) Object {
 	}
 	p.step++
 	return st
+}
+
+// becomes is what a revision that runs makes of the status.
+func (c *Controller) becomes(o, st, routes Object) {
+	url, failure := c.run(o)
+	switch {
+	case failure != "":
+		why := condition("Ready", "False", "RevisionFailed")
+		why["message"] = fmt.Sprintf("Revision %q failed with message: Container failed with: %s.", st["latestCreatedRevisionName"], failure)
+		set(st, condition("ConfigurationsReady", "False", "RevisionFailed"), why, routes)
+	case url != "":
+		st["latestReadyRevisionName"], st["url"] = st["latestCreatedRevisionName"], url
+		set(st, condition("ConfigurationsReady", "True", ""), condition("Ready", "True", ""), condition("RoutesReady", "True", ""))
+	}
+}
+
+// mounted runs the pod of an object when the Secret that it mounts is there. The lock is held.
+func (s *Server) mounted(o Object) (url, failure string) {
+	data := Object{}
+	volumes, _ := child(child(child(o, "spec"), "template"), "spec")["volumes"].([]any)
+	for _, v := range volumes {
+		v, _ := v.(Object)
+		name, _ := child(v, "secret")["secretName"].(string)
+		namespace, _ := child(o, "metadata")["namespace"].(string)
+		secret := s.kept().Get(namespace, name)
+		if secret == nil {
+			return "", ""
+		}
+		data = child(secret, "data")
+	}
+	return s.Run(o, data)
 }
 
 // Play is the controller until ctx ends: at each tick it goes one step on with every object.
@@ -78,6 +112,9 @@ func (s *Server) Play(ctx context.Context, every time.Duration) {
 func (s *Server) Step() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.Run != nil {
+		s.controller.run = s.mounted
+	}
 	for _, key := range s.keys("", "") {
 		before := s.objects[key]
 		if child(before.object, "metadata")["deletionTimestamp"] != nil {

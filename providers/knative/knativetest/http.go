@@ -10,8 +10,11 @@ import (
 	"time"
 )
 
-// prefix of all paths that there are.
-const prefix = "/apis/serving.knative.dev/v1/"
+// prefix and corePrefix are those of all paths that there are.
+const (
+	prefix     = "/apis/serving.knative.dev/v1/"
+	corePrefix = "/api/v1/"
+)
 
 // ServeHTTP is the API.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -25,14 +28,27 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if rest, ok := strings.CutPrefix(r.URL.Path, corePrefix); ok {
+		s.Secrets().serve(w, r, rest, "secrets")
+		return
+	}
 	rest, ok := strings.CutPrefix(r.URL.Path, prefix)
+	if !ok {
+		http.Error(w, "404 page not found", http.StatusNotFound)
+		return
+	}
+	s.serve(w, r, rest, "services")
+}
+
+// serve answers for the objects of one kind.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, rest, plural string) {
 	namespace := ""
 	if after, found := strings.CutPrefix(rest, "namespaces/"); found {
 		namespace, rest, _ = strings.Cut(after, "/")
 	}
-	name, one := strings.CutPrefix(rest, "services/")
+	name, one := strings.CutPrefix(rest, plural+"/")
 	switch {
-	case !ok || !one && rest != "services":
+	case !one && rest != plural:
 		http.Error(w, "404 page not found", http.StatusNotFound)
 	case one && r.Method == http.MethodGet:
 		s.get(w, namespace, name)

@@ -18,6 +18,11 @@ type Object = map[string]any
 
 // Server is a cluster. Its zero value is an empty one.
 type Server struct {
+	// Run, where set, has the pod of a Knative Service run with the data of its Secret (as JSON has it) by name, and tells what becomes of its revision, in place of what images say:
+	// the URL under which it answers, or why it does not; neither while it starts. End ends it.
+	Run func(o Object, data Object) (url, failure string)
+	End func(o Object)
+
 	mu         sync.Mutex
 	objects    map[string]*stored
 	controller Controller
@@ -28,6 +33,28 @@ type Server struct {
 	fail       func(r *http.Request) *Failure
 	watchers   map[chan struct{}]chan struct{} // what wakes a watch, and what cuts it
 	calls      []string
+	secrets    *Server // the other kind of objects that there is
+}
+
+// Secrets are those of the cluster, which know no watch of their own.
+func (s *Server) Secrets() *Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kept()
+}
+
+func (s *Server) kept() *Server {
+	if s.secrets == nil {
+		s.secrets = &Server{}
+	}
+	return s.secrets
+}
+
+// Names are those of all objects, as namespace/name.
+func (s *Server) Names() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.keys("", "")
 }
 
 // stored is an object with what was last applied to it, which an apply takes away again.
@@ -141,7 +168,9 @@ func (s *Server) create(key string, o *stored) {
 	meta := child(o.object, "metadata")
 	meta["uid"], meta["generation"] = fmt.Sprintf("uid-%d", s.born), 1.0
 	meta["creationTimestamp"] = time.Now().UTC().Format(time.RFC3339)
-	o.object["apiVersion"], o.object["kind"] = "serving.knative.dev/v1", "Service"
+	if o.object["kind"] == nil {
+		o.object["apiVersion"], o.object["kind"] = "serving.knative.dev/v1", "Service"
+	}
 	s.objects[key] = o
 	s.record("ADDED", key, o.object)
 }
@@ -161,9 +190,31 @@ func (s *Server) update(key string, before *stored, after Object) {
 }
 
 func (s *Server) remove(key string) {
-	if o := s.objects[key]; o != nil {
-		delete(s.objects, key)
-		s.record("DELETED", key, o.object)
+	o := s.objects[key]
+	if o == nil {
+		return
+	}
+	if s.End != nil {
+		s.End(clone(o.object))
+	}
+	if s.secrets != nil {
+		s.secrets.collect(child(o.object, "metadata")["uid"])
+	}
+	delete(s.objects, key)
+	s.record("DELETED", key, o.object)
+}
+
+// collect removes what goes with an object.
+func (s *Server) collect(uid any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, key := range s.keys("", "") {
+		owners, _ := child(s.objects[key].object, "metadata")["ownerReferences"].([]any)
+		for _, r := range owners {
+			if r, ok := r.(Object); ok && r["uid"] == uid {
+				s.remove(key)
+			}
+		}
 	}
 }
 

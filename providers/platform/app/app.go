@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/bcc94042/instar/machines"
@@ -23,6 +24,12 @@ type Provider interface {
 	Deploy(ctx context.Context, r Release) (address string, err error)
 	Look(ctx context.Context, namespace, name string) (Rollout, error)
 	Remove(ctx context.Context, r Release) error
+}
+
+// Virtual is a [Provider] whose releases share a server in front of them, which tells them apart by the host of their address: requests have to be sent under that.
+type Virtual interface {
+	Provider
+	Virtual()
 }
 
 // Tenant is who has releases.
@@ -78,6 +85,7 @@ type Limits struct {
 	Memory    int64 `json:"memory,omitempty"`    // bytes
 	Files     int   `json:"files,omitempty"`     // that are open, of each process
 	Processes int   `json:"processes,omitempty"` // and threads
+	CPU       int   `json:"cpu,omitempty"`       // thousandths of a processor
 }
 
 // UnhealthyError says that a release does not become healthy.
@@ -85,6 +93,23 @@ type UnhealthyError struct{ Release, Reason string }
 
 func (e *UnhealthyError) Error() string {
 	return fmt.Sprintf("the release %s does not become healthy: %s", e.Release, e.Reason)
+}
+
+// RedactError takes secrets out of what an error of this package or of package providers says.
+func RedactError(err error, secrets map[string]string) error {
+	var words []string
+	for _, s := range secrets {
+		words = append(words, Words(s)...)
+	}
+	var unhealthy *UnhealthyError
+	var e *providers.Error
+	switch {
+	case errors.As(err, &unhealthy):
+		unhealthy.Reason = Redact(unhealthy.Reason, words)
+	case errors.As(err, &e):
+		e.Message = Redact(e.Message, words)
+	}
+	return err
 }
 
 // Rollout is how far a release is.

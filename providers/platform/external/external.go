@@ -121,10 +121,10 @@ func (a *Apps) Deploy(ctx context.Context, r app.Release) (string, error) {
 		}
 	}
 	if _, err := a.ask(ctx, VerbDeploy, q); err != nil {
-		return "", redact(err, &r)
+		return "", app.RedactError(err, r.Secrets)
 	}
 	address, err := a.await(ctx, &r)
-	return address, redact(err, &r)
+	return address, app.RedactError(err, r.Secrets)
 }
 
 // request is a release as the program is asked for it.
@@ -177,23 +177,6 @@ func (a *Apps) await(ctx context.Context, r *app.Release) (string, error) {
 			return "", err
 		}
 	}
-}
-
-// redact takes the secrets of a release out of what the program says.
-func redact(err error, r *app.Release) error {
-	var words []string
-	for _, s := range r.Secrets {
-		words = append(words, app.Words(s)...)
-	}
-	var unhealthy *app.UnhealthyError
-	var e *providers.Error
-	switch {
-	case errors.As(err, &unhealthy):
-		unhealthy.Reason = app.Redact(unhealthy.Reason, words)
-	case errors.As(err, &e):
-		e.Message = app.Redact(e.Message, words)
-	}
-	return err
 }
 
 // Look tells how far a release is. One that is not there is NotFound.

@@ -82,6 +82,7 @@ type hostConfig struct {
 	LogConfig     logConfig
 	Init          bool
 	Memory        int64    `json:",omitempty"`
+	NanoCpus      int64    `json:",omitempty"`
 	PidsLimit     int      `json:",omitempty"`
 	Ulimits       []ulimit `json:",omitempty"`
 }
@@ -108,7 +109,7 @@ func containerOf(u *Unit) *container {
 		HostConfig: hostConfig{
 			Binds: []string{u.Home + ":" + u.Home, u.Tenant + ":" + u.Tenant}, PortBindings: map[string][]portBinding{port: {{u.Host, strconv.Itoa(u.Port)}}},
 			SecurityOpt: []string{"no-new-privileges"}, CapDrop: []string{"ALL"}, Init: true,
-			LogConfig: logConfig{"json-file", map[string]string{"max-size": "1m", "max-file": "2"}}, Memory: u.Limits.Memory, PidsLimit: u.Limits.Processes,
+			LogConfig: logConfig{"json-file", map[string]string{"max-size": "1m", "max-file": "2"}}, Memory: u.Limits.Memory, NanoCpus: int64(u.Limits.CPU) * 1e6, PidsLimit: u.Limits.Processes,
 		},
 	}
 	if n := u.Limits.Files; n > 0 {

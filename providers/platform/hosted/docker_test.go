@@ -211,7 +211,7 @@ func TestWhatAContainerIsAskedFor(t *testing.T) {
 	p, stop := w.Open(t)
 	defer stop()
 	r := apptest.Release(1, "1.0")
-	r.Limits = app.Limits{Memory: 1 << 30, Files: 77, Processes: 99}
+	r.Limits = app.Limits{Memory: 1 << 30, Files: 77, Processes: 99, CPU: 1500}
 	address, err := p.Deploy(t.Context(), r)
 	require.NoError(t, err)
 	has := apptest.Ask(t, address)
@@ -221,7 +221,7 @@ func TestWhatAContainerIsAskedFor(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()), body["User"])
 	require.Equal(t, []any{"no-new-privileges"}, host["SecurityOpt"])
 	require.Equal(t, []any{"ALL"}, host["CapDrop"])
-	require.Equal(t, []any{float64(1 << 30), 99.0, []any{map[string]any{"Name": "nofile", "Soft": 77.0, "Hard": 77.0}}}, []any{host["Memory"], host["PidsLimit"], host["Ulimits"]})
+	require.Equal(t, []any{float64(1 << 30), 1.5e9, 99.0, []any{map[string]any{"Name": "nofile", "Soft": 77.0, "Hard": 77.0}}}, []any{host["Memory"], host["NanoCpus"], host["PidsLimit"], host["Ulimits"]})
 	require.Equal(t, []any{has.Home + ":" + has.Home, has.Dir + ":" + has.Dir}, host["Binds"])
 	require.Equal(t, map[string]any{has.Port + "/tcp": []any{map[string]any{"HostIp": "127.0.0.1", "HostPort": has.Port}}}, host["PortBindings"])
 	require.Equal(t, address, "127.0.0.1:"+has.Port)

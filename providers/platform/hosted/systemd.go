@@ -90,6 +90,9 @@ func (s *Systemd) Start(ctx context.Context, u *Unit) error {
 	if u.Limits.Memory > 0 {
 		args = append(args, "--property=MemoryMax="+strconv.FormatInt(u.Limits.Memory, 10))
 	}
+	if u.Limits.CPU > 0 {
+		args = append(args, fmt.Sprintf("--property=CPUQuota=%g%%", float64(u.Limits.CPU)/10))
+	}
 	if u.Limits.Processes > 0 {
 		args = append(args, "--property=TasksMax="+strconv.Itoa(u.Limits.Processes))
 	}

@@ -125,13 +125,13 @@ func TestWhatAUnitIsAskedFor(t *testing.T) {
 	p, stop := w.Open(t)
 	defer stop()
 	r := apptest.Release(1, "1.0")
-	r.Limits = app.Limits{Memory: 1 << 30, Processes: 99}
+	r.Limits = app.Limits{Memory: 1 << 30, Processes: 99, CPU: 1500}
 	address, err := p.Deploy(t.Context(), r)
 	require.NoError(t, err)
 	has := apptest.Ask(t, address)
 	require.Equal(t, has.Home, has.Work)
 	require.Equal(t, address, "127.0.0.1:"+has.Port)
-	for _, want := range []string{"--collect", "--unit=instar-abcdefgh-default.tenant-acme-r1", "--property=NoNewPrivileges=yes", "--property=Restart=always", "--property=LimitCORE=0", "--property=LimitNOFILE=1024", "--property=MemoryMax=1073741824", "--property=TasksMax=99", "--setenv=HOST=127.0.0.1"} {
+	for _, want := range []string{"--collect", "--unit=instar-abcdefgh-default.tenant-acme-r1", "--property=NoNewPrivileges=yes", "--property=Restart=always", "--property=LimitCORE=0", "--property=LimitNOFILE=1024", "--property=MemoryMax=1073741824", "--property=TasksMax=99", "--property=CPUQuota=150%", "--setenv=HOST=127.0.0.1"} {
 		require.Contains(t, m.asked, want)
 	}
 	require.NotContains(t, strings.Join(m.asked, " "), "secret@db")
