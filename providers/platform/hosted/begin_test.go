@@ -26,7 +26,7 @@ type idle struct {
 func (*idle) Kind() string            { return "idle" }
 func (*idle) Check(app.Program) error { return nil }
 
-func (i *idle) Prepare(ctx context.Context, p app.Program) error {
+func (i *idle) Prepare(ctx context.Context, p app.Program, _ func(string)) error {
 	if i.awaited != "" && p.Image == i.awaited {
 		<-ctx.Done()
 		return ctx.Err()

@@ -128,10 +128,10 @@ func pairs(env map[string]string) (list []string) {
 }
 
 // Prepare has the engine get an image that it has not.
-func (d *Docker) Prepare(ctx context.Context, p app.Program) error {
+func (d *Docker) Prepare(ctx context.Context, p app.Program, tell func(status string)) error {
 	err := d.call(ctx, "GET", (&url.URL{Path: "/images/" + p.Image + "/json"}).EscapedPath(), nil, nil)
 	if providers.IsNotFound(err) {
-		return d.pull(ctx, p.Image)
+		return d.pull(ctx, p.Image, tell)
 	}
 	return err
 }

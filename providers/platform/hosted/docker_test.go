@@ -104,6 +104,10 @@ func (e *engine) image(w http.ResponseWriter, r *http.Request) {
 
 func (e *engine) pull(w http.ResponseWriter, r *http.Request) {
 	if e.pulling != nil {
+		for layer, far := range map[string]string{"a": `"current": 45, "total": 50`, "b": `"total": 50`, "c": ``} {
+			_, _ = fmt.Fprintf(w, `{"status": "Downloading", "id": %q, "progressDetail": {%s}}`+"\n", layer, far)
+		}
+		_ = http.NewResponseController(w).Flush()
 		e.pulling <- struct{}{}
 		<-e.goOn
 	}
@@ -246,7 +250,7 @@ func TestAnImageThatCannotBeHadIsTold(t *testing.T) {
 
 func TestTheEndOfALongPullIsRead(t *testing.T) {
 	t.Parallel()
-	err := hosted.NewDocker(newEngine(t).socket).Prepare(t.Context(), app.Program{Image: "registry.test/large:1"})
+	err := hosted.NewDocker(newEngine(t).socket).Prepare(t.Context(), app.Program{Image: "registry.test/large:1"}, func(string) {})
 	require.True(t, providers.IsUnavailable(err), "%v", err)
 	require.ErrorContains(t, err, "the disk is full")
 }
@@ -255,7 +259,7 @@ func TestAPullThatStandsStillEnds(t *testing.T) {
 	t.Parallel()
 	d := hosted.NewDocker(newEngine(t).socket)
 	d.Patience = 200 * time.Millisecond
-	err := d.Prepare(t.Context(), app.Program{Image: "registry.test/stuck:1"})
+	err := d.Prepare(t.Context(), app.Program{Image: "registry.test/stuck:1"}, func(string) {})
 	require.True(t, providers.IsUnavailable(err), "%v", err)
 	require.ErrorContains(t, err, "has told nothing of how it gets the image registry.test/stuck:1 for 200ms")
 }
@@ -280,8 +284,12 @@ func TestTheTimeOfAReleaseBeginsWhenItsImageIsThere(t *testing.T) {
 	case err := <-deployed:
 		require.FailNow(t, "it is deployed without its image", "%v", err)
 	}
-	_, err = a.Look(t.Context(), "default", "tenant-acme-r1")
-	require.True(t, providers.IsNotFound(err), "%v", err)
+	require.Eventually(t, func() bool { // as it is told
+		at, err := a.Look(t.Context(), "default", "tenant-acme-r1")
+		require.NoError(t, err)
+		return at == app.Rollout{Status: "getting the image registry.test/app:1.0: 40 %"}
+	}, time.Minute, time.Millisecond)
+	require.NoFileExists(t, filepath.Join(c.Dir, "releases", "default.tenant-acme-r1", "release.json"))
 	there := time.Now()
 	close(e.goOn)
 	require.NoError(t, <-deployed)

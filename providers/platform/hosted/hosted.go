@@ -28,8 +28,8 @@ type Engine interface {
 	Kind() string
 	// Check fails for a program that it cannot run.
 	Check(p app.Program) error
-	// Prepare gets what a program needs before a unit of it can be made, for as long as that takes. What is there stays.
-	Prepare(ctx context.Context, p app.Program) error
+	// Prepare gets what a program needs before a unit of it can be made, for as long as that takes, and tells how far that is. What is there stays.
+	Prepare(ctx context.Context, p app.Program, tell func(status string)) error
 	// Start has a unit run. One that is there stays as it is, and is started if it stands still.
 	Start(ctx context.Context, u *Unit) error
 	// Look tells of a unit, or fails with NotFound.
@@ -62,6 +62,8 @@ type Apps struct {
 	mu    sync.Mutex             // of the locks
 	locks map[string]*sync.Mutex // by release: of what is begun and ended, and of what is known of it
 	ports sync.Mutex             // of which are in use
+
+	getting sync.Map // by release: how far what it needs is on its way
 }
 
 var _ app.Provider = (*Apps)(nil)
@@ -145,7 +147,7 @@ func (a *Apps) lock(key string) *sync.Mutex {
 func (a *Apps) Deploy(ctx context.Context, r app.Release) (address string, err error) {
 	want, err := a.wanted(ctx, &r)
 	if err == nil {
-		err = a.config.Engine.Prepare(ctx, want.Unit.Program) // before there is anything of the release, and its time begins
+		err = a.prepare(ctx, want) // before there is anything of the release, and its time begins
 	}
 	if err != nil {
 		return "", err
@@ -303,10 +305,16 @@ func (a *Apps) Look(ctx context.Context, namespace, name string) (app.Rollout, e
 	if err != nil {
 		return app.Rollout{}, err
 	}
+	to := app.Rollout{Status: "starting"}
+	if status, is := a.getting.Load(req.Key()); is {
+		to.Status, _ = status.(string)
+		if at.Gone {
+			return to, nil
+		}
+	}
 	if at.Gone {
 		return app.Rollout{}, providers.Errorf(providers.NotFound, "there is no release %s", name)
 	}
-	to := app.Rollout{Status: "starting"}
 	if at.Healthy {
 		to.Address = at.address()
 	}

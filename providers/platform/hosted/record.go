@@ -173,9 +173,15 @@ func (a *Apps) doubt(ctx context.Context, r *record, err error) {
 	}
 }
 
+// prepare gets what a release needs. Look tells how far that is.
+func (a *Apps) prepare(ctx context.Context, r *record) error {
+	defer a.getting.Delete(r.Key)
+	return a.config.Engine.Prepare(ctx, r.Unit.Program, func(status string) { a.getting.Store(r.Key, status) })
+}
+
 // revive makes the unit of a release again that should be there, or starts it where it stands still.
 func (a *Apps) revive(ctx context.Context, r *record) error {
-	if err := a.config.Engine.Prepare(ctx, r.Unit.Program); err != nil { // without the lock, as it may take long
+	if err := a.prepare(ctx, r); err != nil { // without the lock, as it may take long
 		return err
 	}
 	a.config.Log.Info("the unit of a release is gone or stands still, and is started", "release", r.Key)

@@ -33,7 +33,7 @@ func (s *Systemd) Check(p app.Program) error {
 }
 
 // Prepare gets nothing: commands are there.
-func (s *Systemd) Prepare(context.Context, app.Program) error { return nil }
+func (s *Systemd) Prepare(context.Context, app.Program, func(string)) error { return nil }
 
 func (s *Systemd) run(ctx context.Context, name string, args ...string) ([]byte, error) {
 	if os.Getuid() != 0 {
