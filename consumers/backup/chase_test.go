@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -50,4 +51,25 @@ func TestAValueThatMovesIsRead(t *testing.T) {
 		}))
 		require.Len(t, seen, 22, "in round %d", n)
 	}
+}
+
+// A stream whose last messages are gone, purged or expired, ends with the last one that it has: its consumers say soon that they stand behind what is gone.
+func TestAStreamWithoutItsLastMessagesEnds(t *testing.T) {
+	t.Parallel()
+	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	s, err := e.JS.CreateStream(t.Context(), jetstream.StreamConfig{Name: "VALUES", Subjects: []string{"value.>"}, MaxMsgsPerSubject: 1})
+	require.NoError(t, err)
+	for _, key := range []string{"a", "b"} {
+		_, err := e.JS.Publish(t.Context(), "value."+key, nil)
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.Purge(t.Context(), jetstream.WithPurgeSubject("value.b")))
+	ctx, cancel := context.WithTimeout(t.Context(), silence/2)
+	defer cancel()
+	var seen []string
+	require.NoError(t, each(ctx, e.JS, "VALUES", func(m jetstream.Msg, _ *jetstream.MsgMetadata) (bool, error) {
+		seen = append(seen, m.Subject())
+		return true, nil
+	}))
+	require.Equal(t, []string{"value.a"}, seen)
 }

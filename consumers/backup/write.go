@@ -239,7 +239,7 @@ func each(ctx context.Context, js jetstream.JetStream, stream string, take func(
 			ask, done := context.WithTimeout(ctx, answered)
 			info, err := cons.Info(ask)
 			done()
-			if err == nil && info.NumPending == 0 && (info.Delivered.Consumer == 0 || info.Delivered.Stream <= seen) { // the last ones were removed before they came, and none is lost on its way
+			if err == nil && info.NumPending == 0 && (info.Delivered.Consumer == 0 || info.AckFloor.Stream <= seen) { // the last ones were removed before they came, and none is lost on its way: without acks, the floor is what was sent last, and Delivered may be behind what is gone
 				return nil
 			}
 			continue
