@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -53,6 +54,9 @@ func serve(ctx context.Context) error {
 	return errors.Join(rename(ctx, db, "acme", 7, "Ada"), db.Close())
 }
 
+// moving are what a tenant is refused with that is being moved, or sent back.
+var moving = []string{"25006", "40001", "57P01", "28000", "3D000", "55000"}
+
 func rename(ctx context.Context, db *tenantdb.DB, tenant string, user int64, name string) error {
 	for {
 		err := within(ctx, db, tenant, func(tx pgx.Tx) error {
@@ -60,8 +64,8 @@ func rename(ctx context.Context, db *tenantdb.DB, tenant string, user int64, nam
 			return err
 		})
 		var refused *pgconn.PgError
-		if errors.As(err, &refused) && (refused.Code == "25006" || refused.Code == "40001" || refused.Code == "57P01") && ctx.Err() == nil {
-			select { // it is being moved: the next connection leads to its own database as soon as that has its rows
+		if errors.As(err, &refused) && slices.Contains(moving, refused.Code) && ctx.Err() == nil {
+			select { // the next connection leads to its own database as soon as that has its rows, or back
 			case <-ctx.Done():
 			case <-time.After(50 * time.Millisecond):
 			}

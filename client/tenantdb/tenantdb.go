@@ -2,6 +2,7 @@ package tenantdb
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
@@ -46,11 +49,11 @@ type Route struct {
 
 // Options say what connections are made of.
 type Options struct {
-	JetStream jetstream.JetStream // a user of the role resolve has it under the prefix $JS.INSTAR.API
-	Prefix    string              // of the installation, when it has one
-	Keys      *secret.Keys        // of the keyset that the server seals with
-	Shared    *pgxpool.Config     // of the database that tenants share, as this application enters it
-	Configure func(tenant string, c *pgxpool.Config)
+	JetStream jetstream.JetStream                    // a user of the role resolve has it under the prefix $JS.INSTAR.API
+	Prefix    string                                 // of the installation, when it has one
+	Keys      *secret.Keys                           // of the keyset that the server seals with
+	Shared    *pgxpool.Config                        // of the database that tenants share, as this application enters it
+	Configure func(tenant string, c *pgxpool.Config) // changes what leads into a tenant's own database, before it is used; nil changes nothing. What it begins with is Shared with the host, database and credentials of the tenant
 }
 
 // DB has the pools of tenants. It is safe for concurrent use.
@@ -111,7 +114,7 @@ func (d *DB) Close() error {
 	return nil
 }
 
-// Acquire returns a connection to where the tenant's data is. It is to be released soon: what is acquired stays where it is.
+// Acquire returns a connection to where the data of a tenant is, named as its rows do, in upper case where they do: one that is not known is in the shared database. It is to be released soon: what is acquired stays where it is.
 func (d *DB) Acquire(ctx context.Context, name string) (*pgxpool.Conn, error) {
 	for {
 		t, err := d.of(ctx, name)
@@ -174,15 +177,28 @@ func (d *DB) config(name string, r *Route) (*pgxpool.Config, error) {
 		return nil, fmt.Errorf("the database of tenant %s has no address: %w", name, err)
 	}
 	config := d.o.Shared.Copy()
-	config.ConnConfig.Host, config.ConnConfig.Port, config.ConnConfig.Fallbacks = host, uint16(number), nil
+	lead(config.ConnConfig, host, uint16(number))
 	config.ConnConfig.Database, config.ConnConfig.User, config.ConnConfig.Password = r.DatabaseName, c.User, c.Password
-	if config.ConnConfig.TLSConfig != nil {
-		config.ConnConfig.TLSConfig.ServerName = host
-	}
 	if d.o.Configure != nil {
 		d.o.Configure(name, config)
 	}
 	return config, nil
+}
+
+// lead points a configuration to another server, which is tried with and without TLS as its first one was; that has no other servers.
+func lead(c *pgx.ConnConfig, host string, port uint16) {
+	c.Fallbacks = slices.DeleteFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.Host != c.Host || f.Port != c.Port })
+	c.Host, c.Port = host, port
+	all := []*tls.Config{c.TLSConfig}
+	for _, f := range c.Fallbacks {
+		f.Host, f.Port = host, port
+		all = append(all, f.TLSConfig)
+	}
+	for _, t := range all {
+		if t != nil {
+			t.ServerName = host
+		}
+	}
 }
 
 // take changes where a tenant is. What cannot be read, of a newer server, leaves what was known.

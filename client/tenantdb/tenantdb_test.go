@@ -233,6 +233,30 @@ func TestWhatNobodyTellsIsFound(t *testing.T) {
 	require.Contains(t, w.where("late"), "closed", "who was removed stays where it was")
 }
 
+// A DSN that says nothing of TLS, or leaves it open, leads into a tenant's own server as it does into the shared one, also where that is one of several.
+func TestAServerWithoutTLSIsEntered(t *testing.T) {
+	w := setup(t)
+	own := w.own("acme", 1)
+	w.tell("acme", own)
+	dsn := suite.Database(t)
+	several := strings.Replace(dsn, "@", "@localhost:1,", 1)
+	for _, shared := range []string{strings.Replace(dsn, "?sslmode=disable", "", 1), strings.Replace(dsn, "=disable", "=prefer", 1), strings.Replace(dsn, "=disable", "=allow", 1), strings.Replace(several, "=disable", "=prefer", 1)} {
+		config, err := pgxpool.ParseConfig(shared)
+		require.NoError(t, err)
+		require.NotEmpty(t, config.ConnConfig.Fallbacks)
+		db, err := tenantdb.Open(t.Context(), tenantdb.Options{JetStream: w.js, Keys: w.keys, Shared: config})
+		require.NoError(t, err)
+		conn, err := db.Acquire(t.Context(), "acme")
+		require.NoError(t, err, config.ConnConfig.Fallbacks)
+		used := conn.Conn().Config()
+		require.Equal(t, own.DatabaseName, used.Database)
+		require.Len(t, used.Fallbacks, 1, "with TLS and without")
+		require.Equal(t, own.DatabaseHost, net.JoinHostPort(used.Fallbacks[0].Host, strconv.Itoa(int(used.Fallbacks[0].Port))))
+		conn.Release()
+		require.NoError(t, db.Close())
+	}
+}
+
 // What was sealed for one tenant opens for no other, and no error has a password.
 func TestCredentialsOfAnotherTenantAreRefused(t *testing.T) {
 	w := setup(t)
