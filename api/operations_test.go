@@ -88,6 +88,11 @@ func TestBatch(t *testing.T) {
 		require.Equal(t, true, op["done"], op)
 		return op
 	}
+	t.Run("ThoseThatHaveLongBeenInTheirState", func(t *testing.T) {
+		since := b.get("/v1/gadgets/g3").json(t)["since"].(string) // before g4 and those behind it were made
+		plan := b.post("/v1/batches", fmt.Sprintf(`{"machine":"gadget","command":"resize","body":{"size":9},"dryRun":true,"filter":{"sinceBefore":"%s"}}`, since)).json(t)
+		require.Equal(t, []any{"default.g0", "default.g1", "default.g2"}, plan["keys"])
+	})
 	t.Run("AllThatMatch", func(t *testing.T) {
 		op := done(b.post("/v1/batches", `{"machine":"gadget","filter":{"labels":["team=web"],"states":["READY"]},"command":"resize","body":{"size":9}}`, "Instar-Reason", "spring"))
 		r := op["response"].(map[string]any)

@@ -35,6 +35,7 @@ const (
 type Worker struct {
 	ID          string    `json:"id,omitempty" doc:"The id that it gives itself, the same in all of its queues"`
 	Name        string    `json:"name"`
+	Version     string    `json:"version,omitempty" doc:"Of the program, as it says"`
 	Concurrency int       `json:"concurrency,omitempty" doc:"Tasks that it takes at once"`
 	Running     int       `json:"running" doc:"Tasks that it had under way when it was heard"`
 	Heard       time.Time `json:"heardAt" doc:"When it was heard last. It speaks every 5 s, and is forgotten after a minute"`
@@ -50,6 +51,7 @@ type WorkerQueue struct {
 	Waiting     uint64     `json:"waiting" doc:"Tasks that were sent, and nobody has taken. Those of a pool are sent while somebody asks for them: what is queued until then is not counted here, but has the state queued in GET /v1/tasks"`
 	Taken       int        `json:"taken" doc:"Tasks that were taken, and are not acknowledged"`
 	Redelivered int        `json:"redelivered" doc:"Of those, how many were delivered before"`
+	DeliveredN  uint64     `json:"delivered" doc:"Tasks that were handed out since the queue was made, those that came again too: of two answers the difference is a rate"`
 	Asking      int        `json:"asking" doc:"Requests for tasks that wait: while there are some, somebody is there"`
 	Delivered   *time.Time `json:"deliveredAt,omitempty" doc:"When a task was taken last"`
 	Workers     []Worker   `json:"workers" nullable:"false" doc:"Those that say who they are, by name"`
@@ -71,9 +73,10 @@ type presence struct {
 func (p *presence) hear(m *nats.Msg) {
 	var w struct {
 		ID, Queue, Name      string
+		Version              string
 		Concurrency, Running int
 	}
-	if len(m.Data) > 4096 || json.Unmarshal(m.Data, &w) != nil || w.Queue == "" || m.Subject != p.names.Worker(w.Queue) || max(len(w.Queue), len(w.ID), len(w.Name)) > maxWorkerID {
+	if len(m.Data) > 4096 || json.Unmarshal(m.Data, &w) != nil || w.Queue == "" || m.Subject != p.names.Worker(w.Queue) || max(len(w.Queue), len(w.ID), len(w.Name), len(w.Version)) > maxWorkerID {
 		return
 	}
 	key := [2]string{w.Queue, w.ID}
@@ -84,7 +87,7 @@ func (p *presence) hear(m *nats.Msg) {
 		p.forget()
 	}
 	if known || len(p.heard) < maxWorkers {
-		p.heard[key] = Worker{ID: w.ID, Name: w.Name, Concurrency: max(w.Concurrency, 0), Running: max(w.Running, 0), Heard: time.Now().UTC()}
+		p.heard[key] = Worker{ID: w.ID, Name: w.Name, Version: w.Version, Concurrency: max(w.Concurrency, 0), Running: max(w.Running, 0), Heard: time.Now().UTC()}
 	}
 }
 
@@ -169,7 +172,7 @@ func (s *Service) queues(ctx context.Context) ([]WorkerQueue, error) {
 }
 
 func (it WorkerQueue) with(info *jetstream.ConsumerInfo, pool string) WorkerQueue {
-	it.Queue, it.Stream, it.Pool, it.Delivered = info.Name, info.Stream, pool, info.Delivered.Last
+	it.Queue, it.Stream, it.Pool, it.Delivered, it.DeliveredN = info.Name, info.Stream, pool, info.Delivered.Last, info.Delivered.Consumer
 	it.Waiting, it.Taken, it.Redelivered, it.Asking = info.NumPending, info.NumAckPending, info.NumRedelivered, info.NumWaiting
 	return it
 }

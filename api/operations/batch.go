@@ -48,6 +48,8 @@ type BatchFilter struct {
 	Labels    []string `json:"labels,omitempty" maxItems:"16" nullable:"false" example:"[\"team=web\"]" doc:"k=v, k!=v, k in (a,b), or k; all must hold"`
 	Keys      []string `json:"keys,omitempty" minItems:"1" maxItems:"500" nullable:"false" doc:"Only these: namespace.id, with the parent between where there is one"`
 	IDPrefix  string   `json:"idPrefix,omitempty" maxLength:"63" doc:"Only those whose ids begin with it"`
+
+	SinceBefore time.Time `json:"sinceBefore,omitzero" doc:"Only those that have been in their state since before then"`
 }
 
 // BatchProgress counts what became of the commands of a batch.
@@ -226,7 +228,7 @@ func (s *Service) readBatch(q *rest.Request, schema *huma.Schema, b *batch) erro
 
 // query selects the entities that are still to come.
 func (b *batch) query(m *machines.Machine) (index.Query, *problem.Problem) {
-	kq := index.Query{Namespace: b.Namespace, Parent: b.Request.Filter.Parent, States: b.Request.Filter.States, IDPrefix: b.Request.Filter.IDPrefix, After: b.After, Limit: batchPage}
+	kq := index.Query{Namespace: b.Namespace, Parent: b.Request.Filter.Parent, States: b.Request.Filter.States, IDPrefix: b.Request.Filter.IDPrefix, SinceBefore: b.Request.Filter.SinceBefore, After: b.After, Limit: batchPage}
 	if keys := b.Request.Filter.Keys; keys != nil {
 		if len(keys) == 0 { // of a selection that came out empty; without the member it would be all
 			return kq, problem.Invalid("body.filter.keys", "must not be empty; leave it out for all that match")

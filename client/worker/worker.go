@@ -30,6 +30,7 @@ type Options struct {
 	Prefix      string        // of subjects; "instar" if empty
 	APIPrefix   string        // of JetStream; empty is its own, users of the role work have $JS.INSTAR.API
 	Name        string        // in failures and logs; the host's name if empty
+	Version     string        // of the program, for those who look at the workers; at most 128 characters
 	Concurrency int           // tasks of one effect at a time; 0 is 8. The server bounds all workers of an effect together
 	Grace       time.Duration // for tasks under way when it stops; 0 is 30 s
 	Log         *slog.Logger  // nil says nothing
@@ -177,7 +178,7 @@ func (w *Worker) tell(ctx context.Context) {
 	id := nats.NewInbox()[len(nats.InboxPrefix):]
 	for {
 		for _, k := range w.kinds {
-			raw, err := json.Marshal(map[string]any{"id": id, "queue": k.queue, "name": w.opts.Name, "concurrency": w.opts.Concurrency, "running": k.running.Load()})
+			raw, err := json.Marshal(map[string]any{"id": id, "queue": k.queue, "name": w.opts.Name, "version": w.opts.Version, "concurrency": w.opts.Concurrency, "running": k.running.Load()})
 			if err == nil {
 				_ = w.opts.NC.Publish(w.opts.Prefix+".worker."+k.queue, raw)
 			}

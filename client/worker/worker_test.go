@@ -254,7 +254,7 @@ func TestAWorkerSaysThatItIsThere(t *testing.T) {
 	said, err := w.NC.SubscribeSync("instar.worker.>")
 	require.NoError(t, err)
 	require.NoError(t, w.NC.Flush())
-	w.serve(Options{Name: "w-1", Concurrency: 3}, worked)
+	w.serve(Options{Name: "w-1", Version: "1.4", Concurrency: 3}, worked)
 	m, err := said.NextMsg(time.Minute)
 	require.NoError(t, err)
 	require.Equal(t, "instar.worker.fx-thing-work", m.Subject)
@@ -262,7 +262,7 @@ func TestAWorkerSaysThatItIsThere(t *testing.T) {
 	require.NoError(t, json.Unmarshal(m.Data, &body))
 	require.NotEmpty(t, body["id"])
 	delete(body, "id")
-	require.Equal(t, map[string]any{"queue": "fx-thing-work", "name": "w-1", "concurrency": 3.0, "running": 0.0}, body)
+	require.Equal(t, map[string]any{"queue": "fx-thing-work", "name": "w-1", "version": "1.4", "concurrency": 3.0, "running": 0.0}, body)
 }
 
 // A worker whose connection is closed ends with its kinds: it does not wait for its next word.

@@ -1,8 +1,9 @@
-// Package backlog shows as metrics how far durable consumers are behind, and how large their streams are.
+// Package backlog shows as metrics how far durable consumers are behind, and how large their streams and the buckets are.
 package backlog
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +24,8 @@ type Backlog struct {
 	mu    sync.Mutex
 	found map[string]uint64     // by durable name
 	sizes map[string]streamSize // by plain name of the stream
+
+	buckets map[string]float64 // their bytes by name
 }
 
 // streamSize is how large a stream is.
@@ -36,6 +39,8 @@ var (
 	boundDesc  = prometheus.NewDesc("instar_stream_limit_bytes", "Size beyond which a stream drops its oldest messages.", []string{"stream"}, nil)
 	oldestDesc = prometheus.NewDesc("instar_stream_oldest_seconds", "Age of the oldest message of a stream.", []string{"stream"}, nil)
 )
+
+var bucketDesc = prometheus.NewDesc("instar_bucket_bytes", "Size of a key-value bucket. Read every 15 s.", []string{"bucket"}, nil)
 
 var pendingDesc = prometheus.NewDesc("instar_consumer_pending", "Messages that a durable consumer has not acknowledged, delivered or not. Read every 15 s.", []string{"consumer"}, nil)
 
@@ -63,7 +68,7 @@ func (b *Backlog) Run(ctx context.Context) error {
 func (b *Backlog) once(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, b.within)
 	defer cancel()
-	found, sizes := map[string]uint64{}, map[string]streamSize{}
+	found, sizes, buckets := map[string]uint64{}, map[string]streamSize{}, b.bucketSizes(ctx)
 	for _, name := range []string{streams.CommandStream, streams.EffectStream, streams.EventStream, streams.DeadStream} {
 		s, err := b.js.Stream(ctx, b.names.Stream(name))
 		if err != nil {
@@ -80,12 +85,23 @@ func (b *Backlog) once(ctx context.Context) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.found, b.sizes = found, sizes
+	b.found, b.sizes, b.buckets = found, sizes, buckets
+}
+
+// bucketSizes are the bytes of each bucket of the installation. They come with one request for every 256 of them.
+func (b *Backlog) bucketSizes(ctx context.Context) map[string]float64 {
+	sizes, own := map[string]float64{}, b.names.Bucket("")
+	for bucket := range b.js.KeyValueStores(ctx).Status() {
+		if strings.HasPrefix(bucket.Bucket(), own) {
+			sizes[bucket.Bucket()] = float64(bucket.Bytes())
+		}
+	}
+	return sizes
 }
 
 // Describe and Collect make it a collector.
 func (b *Backlog) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{pendingDesc, bytesDesc, boundDesc, oldestDesc} {
+	for _, desc := range []*prometheus.Desc{pendingDesc, bytesDesc, boundDesc, oldestDesc, bucketDesc} {
 		ch <- desc
 	}
 }
@@ -96,6 +112,9 @@ func (b *Backlog) Collect(ch chan<- prometheus.Metric) {
 	defer b.mu.Unlock()
 	for consumer, n := range b.found {
 		ch <- prometheus.MustNewConstMetric(pendingDesc, prometheus.GaugeValue, float64(n), consumer)
+	}
+	for name, size := range b.buckets {
+		ch <- prometheus.MustNewConstMetric(bucketDesc, prometheus.GaugeValue, size, name)
 	}
 	for name, s := range b.sizes {
 		ch <- prometheus.MustNewConstMetric(bytesDesc, prometheus.GaugeValue, s.bytes, name)

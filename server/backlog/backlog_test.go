@@ -36,12 +36,16 @@ func TestPendingOfDurableConsumers(t *testing.T) {
 		}
 	}
 
+	things, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "things"})
+	require.NoError(t, err)
+	_, err = things.Put(t.Context(), "a", make([]byte, 100))
+	require.NoError(t, err)
 	p := &Backlog{js: js, names: names, within: 10 * time.Second}
 	registry := prometheus.NewPedanticRegistry()
 	require.NoError(t, registry.Register(p))
 	asked := nc.Stats().OutMsgs
 	p.once(t.Context())
-	require.Equal(t, asked+8, nc.Stats().OutMsgs, "two requests for each stream, however many consumers it has")
+	require.Equal(t, asked+9, nc.Stats().OutMsgs, "two requests for each stream, however many consumers it has, and one for all buckets")
 	for range 3 { // a scrape asks nobody
 		families, err := registry.Gather()
 		require.NoError(t, err)
@@ -56,9 +60,10 @@ func TestPendingOfDurableConsumers(t *testing.T) {
 		require.Equal(t, map[string]float64{"consumer=p00": 0, "consumer=reader": 2}, shown["instar_consumer_pending"])
 		require.Greater(t, shown["instar_stream_bytes"]["stream=EVENTS"], 100.)
 		require.Zero(t, shown["instar_stream_bytes"]["stream=COMMANDS"])
+		require.Greater(t, shown["instar_bucket_bytes"]["bucket=things"], 100.)
 		require.Equal(t, map[string]float64{"stream=EVENTS": 1 << 20}, shown["instar_stream_limit_bytes"])
 		require.Greater(t, shown["instar_stream_oldest_seconds"]["stream=EVENTS"], 0.)
 		require.Zero(t, shown["instar_stream_oldest_seconds"]["stream=DEAD_LETTERS"])
 	}
-	require.Equal(t, asked+8, nc.Stats().OutMsgs)
+	require.Equal(t, asked+9, nc.Stats().OutMsgs)
 }
