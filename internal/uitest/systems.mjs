@@ -32,6 +32,7 @@ export async function furnish(server, hostile = '') {
   await server.ask('/v1/queues/type-llm/pause', { reason: hostile || 'quota' });
   await server.ask('/v1/repositories/nightly/tasks/report/create', { type: 'http', params: { url: server.url + '/readyz' }, title: hostile || 'The report', run: true });
   for (const [i, priority] of [5, 1, 9].entries()) await server.ask(`/v1/repositories/nightly/tasks/train-${i}/create`, { type: 'llm', pool: 'gpu', priority, run: true });
+  await publish(server, 'instar.log.task.default.nightly.report', 'logged: ' + hostile, 'log/report/1');
   for (let i = 0; i < 4; i++) await publish(server, `instar.cmd.service.default.lost-${i}.refresh`, JSON.stringify({ note: hostile, i }), 'another/entity/' + i);
   await publish(server, 'instar.cmd.nothing.default.web.go', 'no JSON, and <b>no</b> machine', 'nothing/default.web/1');
   await until('dead letters are there', async () => (await server.ask('/v1/dead-letters')).body.items.length >= 5);
@@ -49,6 +50,25 @@ export async function answers(page, by) {
     });
   }
 }
+
+/** strange is where a made-up answer has another form than the server's OpenAPI says, as a member of a name that is not known, or one that is missing. schema is one of doc, or {$ref}. */
+export function strange(doc, schema, value, at = '') {
+  const s = schema.$ref ? doc.components.schemas[schema.$ref.split('/').pop()] : schema;
+  const is = value === null ? 'null' : Array.isArray(value) ? 'array' : Number.isInteger(value) ? 'integer' : typeof value;
+  const may = [s.type || is].flat();
+  if (!may.includes(is) && !(is === 'integer' && may.includes('number'))) return [`${at} is ${is}, not ${may}`];
+  if (s.enum && !s.enum.includes(value)) return [`${at} is ${value}`];
+  if (is === 'array') return value.flatMap((v, i) => strange(doc, s.items, v, `${at}[${i}]`));
+  if (is !== 'object' || !(s.properties || s.additionalProperties)) return [];
+  const missing = (s.required || []).filter((k) => !(k in value)).map((k) => `${at}.${k} is missing`);
+  return [...missing, ...Object.entries(value).flatMap(([k, v]) => {
+    const of = s.properties?.[k] ?? s.additionalProperties;
+    return of === true ? [] : of ? strange(doc, of, v, `${at}.${k}`) : [`${at}.${k} is not known`];
+  })];
+}
+
+/** answerOf is the schema of what the server answers to a GET. */
+export const answerOf = (doc, path) => doc.paths[path].get.responses[200].content['application/json'].schema;
 
 /** outbox is a source with rows that failed. */
 export const outbox = (hostile) => ({
@@ -83,13 +103,13 @@ export function tenants(hostile) {
   ];
   const events = (e) => {
     const states = ['', ...Object.keys(steps), 'ready'].slice(0, e.state === 'ready' ? 8 : e.state === 'migrating_data' ? 5 : 6);
-    const list = states.slice(1).map((to, i) => ({ type: i ? 'provisioning.state.transitioned' : 'provisioning.db.requested', from: states[i], to, data: { from: states[i], to }, time: ago(90 - i * 12), seq: i + 1, version: i + 1 }));
-    return { items: e.state === 'failed' ? [...list, { type: 'provisioning.state.transitioned', data: { from: 'verifying', to: 'failed' }, time: ago(20), seq: 99 }] : list, nextCursor: '' };
+    const list = states.slice(1).map((to, i) => ({ type: i ? 'provisioning.state.transitioned' : 'provisioning.db.requested', from: states[i], to, data: { from: states[i], to }, time: ago(90 - i * 12), seq: i + 1, previous: i, id: `e-${i}`, version: i + 1 }));
+    return { items: e.state === 'failed' ? [...list, { type: 'provisioning.state.transitioned', from: 'verifying', to: 'failed', data: { from: 'verifying', to: 'failed' }, time: ago(20), seq: 99, previous: 9, id: 'e-failed', version: 10 }] : list, nextCursor: '' };
   };
   const by = {
     '/v1/machines': async (_, said) => ({ items: [...(await said()).items.filter((m) => m.name !== machine.name), machine] }),
     '/v1/machines/database_provisioning/counts': { machine: machine.name, states: { ready: 1, failed: 2, migrating_data: 1 }, revision: 0 },
-    '/v1/database_provisionings': (url) => ({ items: all.filter((e) => !url.searchParams.get('state') || e.state === url.searchParams.get('state')).map((e) => ({ ...e, entity: e })), nextCursor: '' }),
+    '/v1/database_provisionings': (url) => ({ items: all.filter((e) => !url.searchParams.get('state') || e.state === url.searchParams.get('state')).map((e) => { const { machine: _, allowedCommands, data, lastError, ...row } = e; return { ...row, entity: e }; }), nextCursor: '', revision: 0 }),
   };
   for (const e of all) {
     by[`/v1/tenants/${e.parent}/database_provisionings/move`] = e;

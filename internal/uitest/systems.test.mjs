@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { desktop, hold, openPage, stage, until, violations } from './server.mjs';
-import { answers, furnish, outbox, publish, tenants } from './systems.mjs';
+import { answerOf, answers, furnish, outbox, publish, strange, tenants } from './systems.mjs';
 
 const hostile = '<img src=x onerror=window.hacked=1>';
 
@@ -27,9 +27,23 @@ hold('a page of a system', pages, {
     await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => { document.querySelectorAll('.letters details').forEach((d) => { d.open = true; }); resolve(); })));
   },
   look: async (page, name) => {
+    if (name === 'log') await page.waitForSelector(`.log-line >> text=${JSON.stringify('logged: ' + hostile)}`);
+    if (name === 'streams') await page.waitForSelector('[aria-label=Buckets] >> text=nats kv ls services', { timeout: 60000 });
+    if (name === 'tasks') await page.waitForSelector('[aria-label=Repositories] tr:has-text("nightly"):has-text("of 2")');
     assert.equal(await page.locator('main .failure[role=alert]').count(), 0, name);
     assert.equal(await page.evaluate(() => window.hacked), undefined, name);
   },
+});
+
+test('answers that are made up have the form of those that the server gives', async () => {
+  const doc = (await server.ask('/openapi.json')).body;
+  assert.deepEqual(strange(doc, answerOf(doc, '/v1/outbox'), outbox(hostile)['/v1/outbox']), []);
+  const by = tenants(hostile); // this server has no such machine: what is the same of all entities is compared, and not their data
+  assert.deepEqual(strange(doc, answerOf(doc, '/v1/services'), by['/v1/database_provisionings'](new URL('http://there/'))), []);
+  for (const [path, value] of Object.entries(by)) {
+    if (path.endsWith('/events')) assert.deepEqual(strange(doc, answerOf(doc, '/v1/services/{id}/events'), value), [], path);
+    if (path.endsWith('/move')) assert.deepEqual(strange(doc, answerOf(doc, '/v1/services/{id}'), { ...value, state: 'READY', allowedCommands: [], data: {} }).filter((text) => !/^\.data\./.test(text)), [], path);
+  }
 });
 
 test('a page of a system is in the side when its machine is there', async () => {
@@ -190,6 +204,49 @@ test('tabs that open on a log which is being written to have all of its lines, o
   await context.close();
 });
 
+test('a log that is paused stays as it is, and has all lines when it goes on', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const [held, other] = [await openPage(context, server, '/ui/tasks/nightly/report'), await openPage(context, server, '/ui/tasks/nightly/report')];
+  await held.click('.bar .pill:has-text("Live")');
+  await publish(server, 'instar.log.task.default.nightly.report', 'while it is paused', 'log/report/paused');
+  await other.waitForSelector('.log-line >> text=while it is paused', { timeout: 60000 });
+  assert.equal(await held.locator('.log-line >> text=while it is paused').count(), 0);
+  await held.click('.bar .pill:has-text("Paused")');
+  await held.waitForSelector('.log-line >> text=while it is paused', { timeout: 60000 });
+  assert.equal(new Set(await held.locator('.log-line').allTextContents()).size, await held.locator('.log-line').count(), 'each once');
+  assert.deepEqual(held.wrong, []);
+  await context.close();
+});
+
+test('instances that have ended come only where they are asked for, and before nobody', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await context.newPage();
+  const asked = [];
+  page.on('request', (r) => { const u = new URL(r.url()); if (u.pathname === '/v1/instances') asked.push(u.searchParams.getAll('state')); });
+  await page.goto(server.url + '/ui/discovery/pay');
+  await page.waitForSelector('.table >> text=10.0.0.1:8080');
+  assert.ok(asked[0].length > 0 && !asked[0].includes('deregistered'));
+  assert.equal(await page.locator('.table >> text=10.0.0.4:8080').count(), 0);
+  await page.getByLabel('Also those that ended within a day').check();
+  await page.waitForSelector('.table >> text=10.0.0.4:8080');
+  await context.close();
+});
+
+test('a place is said only where all that wait are known, and a line for the command line is one that it takes', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/entities/task/nightly/train-0');
+  await page.waitForSelector('code:has-text("instar task events nightly/train-0 --namespace default")');
+  const places = () => page.locator('[aria-label="Waiting tasks"] tbody td:nth-child(2)').allTextContents();
+  await page.goto(server.url + '/ui/tasks');
+  await page.waitForSelector('[aria-label="Waiting tasks"] tbody td');
+  assert.ok((await places()).every((p) => /^\d+$/.test(p)));
+  await answers(context, { '/v1/tasks': async (url, said) => ({ ...await said(), nextCursor: 'more' }) });
+  await page.reload();
+  await page.waitForSelector('[aria-label="Waiting tasks"] tbody td');
+  assert.ok((await places()).every((p) => p === '–'));
+  await context.close();
+});
+
 test('a log that is refused leaves those of other tabs alone', async () => {
   const context = await browser.newContext({ viewport: desktop });
   const page = await openPage(context, server, '/ui/tasks/nightly/train-2');
@@ -231,8 +288,8 @@ test('services are listed page by page, without those that have ended', async ()
 test('who says that it works is listed', async () => {
   const context = await browser.newContext({ viewport: desktop });
   const page = await openPage(context, server, '/ui/workers');
-  await publish(server, 'instar.worker.fx-task-run=gpu', JSON.stringify({ id: '1', queue: 'fx-task-run=gpu', name: hostile, concurrency: 8, running: 3 }), 'w');
-  await page.waitForSelector(`tr:has-text("gpu") >> text=3 of 8`, { timeout: 60000 });
+  await publish(server, 'instar.worker.fx-task-run=gpu', JSON.stringify({ id: '1', queue: 'fx-task-run=gpu', name: hostile, version: '1.4', concurrency: 8, running: 3 }), 'w');
+  await page.waitForSelector(`tr:has-text("gpu"):has-text("1.4") >> text=3 of 8`, { timeout: 60000 });
   assert.equal(await page.evaluate(() => window.hacked), undefined);
   assert.deepEqual(await violations(page), []);
   assert.deepEqual(page.wrong, []);

@@ -10,12 +10,11 @@ import { navigate } from './router.js';
 import { toast } from './toast.js';
 import { namespace } from './frame.js';
 
-/** commandsOf is [{command, why}] of an entity; why says why it cannot be sent, and is empty for one that can. */
+/** commandsOf is [{command, why}] of an entity, without those that who looks may not send; why says why it cannot be sent now, and is empty for one that can. */
 export function commandsOf(m, entity) {
-  return m.commands.filter((c) => !c.report && !(c.birth && !entity.allowedCommands.includes(c.name))).map((command) => {
+  return m.commands.filter((c) => !c.report && may(c.admin ? 'admin' : 'operate') && !(c.birth && !entity.allowedCommands.includes(c.name))).map((command) => {
     let why = '';
-    if (!may(command.admin ? 'admin' : 'operate')) why = `This needs the role ${command.admin ? 'admin' : 'operate'}.`;
-    else if (!entity.allowedCommands.includes(command.name)) {
+    if (!entity.allowedCommands.includes(command.name)) {
       const from = command.from.filter(Boolean);
       why = from.length ? `Not in ${entity.state}: it is taken in ${from.slice(0, 4).join(', ')}${from.length > 4 ? ' and others' : ''}.` : `Not in ${entity.state}.`;
     }

@@ -6,15 +6,28 @@ import { machineURL, machines, session, signOut } from './api.js';
 import { connection, pause, resume, retry } from './live.js';
 import { useCounts } from './counts.js';
 import { isThere, nav } from './pages.js';
-import { place } from './router.js';
+import { place, useQuery } from './router.js';
 import { count, prefs } from './time.js';
 import { showHelp, showPalette } from './keys.js';
 
 /** menuOpen is whether the side is shown on a phone. */
 const menuOpen = store(false);
 
-/** namespace is what lists show: a name, or '*' for all that the reader may see. */
+/** namespace is what lists show: a name, or '*' for all that the reader may see. It is remembered; the address of a list says it, too, so that who is passed that on sees the same list. */
 export const namespace = stored('namespace', '*');
+
+/** isList says whether a page is a list, whose address has the namespace: in that of an entity it is a part of the name. */
+const isList = (path) => /^\/ui\/(machines\/[^/]+|services|discovery|tasks|tenants)\/?$/.test(path);
+
+/** useNamespace is that of a list: what its address says, or what was chosen before, which is written into the address then. */
+export function useNamespace() {
+  const [query, setQuery] = useQuery();
+  const { path } = useStore(place);
+  const ns = useStore(namespace);
+  const given = isList(path) ? query.get('namespace') : null; // a list is still drawn while the page behind a link is loaded
+  useEffect(() => { if (given) namespace.set(given); else if (isList(path)) setQuery({ namespace: ns }); }, [given, path]);
+  return given || ns;
+}
 
 export function Frame({ children }) {
   const open = useStore(menuOpen);
@@ -38,7 +51,7 @@ function Side({ path }) {
       <h2>Machines</h2>
       <ul>${(all.data || []).map((m) => html`<li key=${m.name}><${MachineLink} m=${m} current=${path === machineURL(m) || path.startsWith('/ui/entities/' + m.name + '/') ? 'page' : undefined} /></li>`)}</ul>
     </nav>
-    <footer class="side-foot"><a href="/docs"><${Icon} name="help" />API and docs</a><span class="faint small">${document.querySelector('meta[name=instar-version]')?.content}</span></footer>
+    <footer class="side-foot"><div class="side-set"><${Namespace} /><${Settings} /></div><a href="/docs"><${Icon} name="help" />API and docs</a><span class="faint small">${document.querySelector('meta[name=instar-version]')?.content}</span></footer>
   </aside>`;
 }
 
@@ -83,11 +96,16 @@ function Connection() {
 function Namespace() {
   const ns = useStore(namespace);
   const who = useStore(session);
+  const [, setQuery] = useQuery();
   const [editing, edit] = useState(false);
   const input = useRef();
   useEffect(() => { if (editing) input.current?.select(); }, [editing]);
   if (who?.namespace && who.namespace !== '*') return html`<span class="pill namespace" title="The token is good for this namespace only">${who.namespace}</span>`;
-  const done = (text) => { namespace.set(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(text) ? text : '*'); edit(false); };
+  const done = (text) => {
+    const to = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(text) ? text : '*';
+    if (isList(place.get().path)) setQuery({ namespace: to }); else namespace.set(to);
+    edit(false);
+  };
   if (editing) {
     return html`<form class="namespace" onSubmit=${(e) => { e.preventDefault(); done(input.current.value.trim()); }}>
       <input ref=${input} class="input" aria-label="Namespace; * is all" value=${ns} onBlur=${(e) => done(e.target.value.trim())} onKeyDown=${(e) => e.key === 'Escape' && edit(false)} /></form>`;

@@ -1,7 +1,7 @@
 // What changes, as it changes. useChanges(f, filter) calls f(changes) at most 4 times a second with [{machine, key, item}], and f(null) when changes were
 // missed or the reader resumes after a pause: load again then. followLog(key, f) follows the log of a task. connection is 'connecting', 'live', 'reconnecting', 'paused' or 'signedout'. pause()
 // and resume() concern this tab only. announce(text) says something to screen readers, politely and not too often.
-import { store } from './store.js';
+import { paused, store } from './store.js';
 import { useEffect, useRef } from './base.js';
 import { Logs, Stream } from './stream.js';
 
@@ -12,18 +12,18 @@ const listeners = new Set();
 const readers = new Map(); // key of a task → who reads its log
 let port;
 let real = 'connecting';
-let paused = false;
 
 function tell(message) {
   switch (message.type) {
     case 'state':
       real = message.state;
-      if (!paused) connection.set(real);
+      if (!paused.get()) connection.set(real);
       break;
     case 'changes':
-      if (!paused) for (const f of [...listeners]) f(message.items);
+      if (!paused.get()) for (const f of [...listeners]) f(message.items);
       break;
     case 'log':
+      if (paused.get() && message.lines) break; // they come again when it goes on
       for (const f of readers.get(message.key) || []) f(message);
       if (message.state === 'refused') readers.delete(message.key);
       break;
@@ -31,7 +31,7 @@ function tell(message) {
       for (const all of readers.values()) for (const f of all) f({ state: message.state });
       break;
     case 'reset':
-      if (!paused) for (const f of [...listeners]) f(null);
+      if (!paused.get()) for (const f of [...listeners]) f(null);
       break;
   }
 }
@@ -88,13 +88,14 @@ export const again = () => port?.postMessage('again');
 
 /** pause keeps what is shown as it is, until resume. */
 export function pause() {
-  paused = true;
+  paused.set(true);
   connection.set('paused');
 }
 
 export function resume() {
-  paused = false;
+  paused.set(false);
   connection.set(real);
+  for (const key of readers.keys()) port.postMessage({ follow: key }); // from the first line on: readers know which they have
   for (const f of [...listeners]) f(null);
 }
 

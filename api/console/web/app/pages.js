@@ -16,6 +16,7 @@ export const routes = [
   ['/ui/outbox', () => import('../pages/outbox.js')],
   ['/ui/tenants', () => import('../pages/tenants.js')],
   ['/ui/tenants/{machine}/{tenant}/{id}', () => import('../pages/session.js')],
+  ['/ui/operations/{operation}', () => import('../pages/operation.js')],
   ['/ui/nodes', () => import('../pages/nodes.js')],
   ['/ui/workers', () => import('../pages/workers.js')],
   ['/ui/dead-letters', () => import('../pages/letters.js')],

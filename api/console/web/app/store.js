@@ -84,11 +84,16 @@ export function useResource(load, deps) {
   return { ...state, reload };
 }
 
-/** every has a resource loaded anew every so many ms while the page is seen. */
+/** paused is whether what is shown is to stay as it is, until it is false again. */
+export const paused = store(false);
+
+/** every has a resource loaded anew every so many ms while the page is seen, and not paused. */
 export function every(resource, ms) {
   useEffect(() => {
-    const timer = setInterval(() => !document.hidden && resource.reload(), ms);
-    return () => clearInterval(timer);
+    const look = () => !document.hidden && !paused.get() && resource.reload();
+    const timer = setInterval(look, ms);
+    const unfollow = paused.follow(look);
+    return () => { clearInterval(timer); unfollow(); };
   }, []);
   return resource;
 }

@@ -18,13 +18,18 @@ const show = (v) => (v === undefined ? html`<span class="faint">–</span>` : ht
 
 export function Data({ e, versions }) {
   const [than, setThan] = useState('');
-  const base = versions.find((v) => String(v.revision) === than);
-  const diff = base && changes(base.data, e.data);
+  const [upTo, setUpTo] = useState('');
+  const version = (revision) => versions.find((v) => String(v.revision) === revision);
+  const base = version(than);
+  const other = version(upTo) || e;
+  const diff = base && changes(base.data, other.data);
+  const seen = versions.filter((v) => v.revision !== e.revision).reverse();
+  const options = seen.map((v) => html`<option value=${String(v.revision)}>version ${v.version}, ${v.state}</option>`);
   return html`<div class="stack">
-    <div class="toolbar"><label class="order">Compare with <select class="input" value=${than} onChange=${(x) => setThan(x.target.value)}><option value="">nothing</option>
-      ${versions.filter((v) => v.revision !== e.revision).reverse().map((v) => html`<option value=${String(v.revision)}>version ${v.version}, ${v.state}</option>`)}</select></label>
+    <div class="toolbar"><label class="order">What changed since <select class="input" value=${than} onChange=${(x) => setThan(x.target.value)}><option value="">nothing</option>${options}</select></label>
+      ${base && html`<label class="order">until <select class="input" value=${upTo} onChange=${(x) => setUpTo(x.target.value)}><option value="">now</option>${options}</select></label>`}
       ${versions.length < 2 && html`<span class="faint small">Versions that are seen from now on can be compared. Older changes are in the timeline.</span>`}</div>
-    ${diff && (diff.length ? html`<div class="table-frame" tabindex="0" role="region" aria-label="What changed"><table class="table diff"><caption class="hidden-text">What changed</caption><thead><tr><th scope="col">Field</th><th scope="col">Version ${base.version}</th><th scope="col">Now</th></tr></thead>
+    ${diff && (diff.length ? html`<div class="table-frame" tabindex="0" role="region" aria-label="What changed"><table class="table diff"><caption class="hidden-text">What changed</caption><thead><tr><th scope="col">Field</th><th scope="col">Version ${base.version}</th><th scope="col">${other === e ? 'Now' : `Version ${other.version}`}</th></tr></thead>
       <tbody>${diff.map((d) => html`<tr key=${d.path}><th scope="row" class="mono small">${d.path}</th><td class="diff-from wrap">${show(d.from)}</td><td class="diff-to wrap">${show(d.to)}</td></tr>`)}</tbody></table></div>` : html`<p class="faint">The data is the same.</p>`)}
     ${e.data === undefined ? html`<p class="faint pad">It has no data.</p>` : html`<${Json} value=${e.data} label="Data" />`}
   </div>`;

@@ -17,17 +17,24 @@ export default function Discovered({ params }) {
   const ns = query.get('namespace') || 'default';
   const at = Number.isFinite(Date.parse(query.get('at'))) ? query.get('at') : null;
   const path = '/v1/discover/' + encodeURIComponent(service);
+  const ended = query.get('ended') || '';
+  const wanted = useRef(1); // instances that are to be loaded: more when the end of the table comes near
   const it = useResource(async (signal) => {
     const m = await machine('instance');
     const of = await machine('service').catch(() => undefined);
-    const [found, list, own] = await Promise.all([get(path, { namespace: ns, include: 'draining' }, signal), get('/v1/instances', { namespace: ns, parent: service, include: 'data', limit: 500 }, signal),
+    const [found, list, own] = await Promise.all([get(path, { namespace: ns, include: 'draining' }, signal), instances(m, ns, service, ended, wanted.current, signal),
       of ? get('/v1/' + of.plural, { namespace: ns, idPrefix: service, limit: 1 }, signal).then(({ data }) => data.items[0]?.id === service) : false]);
     const weights = new Map((found.data.instances || []).map((i) => [i.instanceId, i]));
-    return { m, own, found: found.data, weights, more: !!list.data.nextCursor, all: list.data.items.map((i) => ({ ...i, data: i.entity?.data || {}, now: weights.get(i.id) })) };
-  }, [service, ns]);
+    return { m, own, found: found.data, weights, more: list.more, all: list.items.map((i) => ({ ...i, data: i.entity?.data || {}, now: weights.get(i.id) })) };
+  }, [service, ns, ended]);
   useReload(it.reload, { machine: 'instance' }, 1000);
   const past = useResource((signal) => (at ? get(path, { namespace: ns, include: 'draining', at }, signal).then(({ data }) => data) : Promise.resolve(null)), [service, ns, at]);
   const d = it.data;
+  const onEnd = () => {
+    if (!d?.more || wanted.current > d.all.length) return;
+    wanted.current = d.all.length + 500;
+    it.reload();
+  };
   const beats = !at && !!d?.all.some((i) => sends(i));
   const heard = every(useResource(async (signal) => {
     if (!beats) return undefined;
@@ -35,14 +42,27 @@ export default function Discovered({ params }) {
     return new Map(data.instances.map((i) => [i.instanceId, Date.now() - i.ageMillis]));
   }, [service, ns, beats]), 2000);
   const href = (changes) => '?' + new URLSearchParams(Object.entries({ namespace: ns === 'default' ? null : ns, ...changes }).filter(([, v]) => v));
-  const tabs = [{ id: 'now', text: 'Now', href: href({}), badge: d?.all.filter((i) => i.state !== 'deregistered').length }, { id: 'past', text: 'In the past', href: href({ at: at || new Date(Math.floor(Date.now() / 1000) * 1000 - 600000).toISOString() }) }];
+  const tabs = [{ id: 'now', text: 'Now', href: href({}), badge: d && d.all.filter((i) => i.state !== 'deregistered').length + (d.more ? '+' : '') }, { id: 'past', text: 'In the past', href: href({ at: at || new Date(Math.floor(Date.now() / 1000) * 1000 - 600000).toISOString() }) }];
   return html`<${Heading} title=${service} crumbs=${[{ href: '/ui/discovery', text: 'Discovery' }]} sub=${ns === 'default' ? '' : `In the namespace ${ns}.`}>
       ${d?.own && html`<a class="button" href=${entityURL('service', { id: service, namespace: ns })}>The service<${Icon} name="right" /></a>`}</${Heading}>
     <${Failure} error=${it.error} retry=${it.reload} small=${!!d} />
     ${d?.found.protected && html`<div class="failure"><${Icon} name="alert" /><div><b>Self-preservation</b><p>Too many instances were lost at once: none of them is removed, and those that are shown may be gone.</p></div></div>`}
     ${d?.found.staleSeconds > 0 && html`<p class="bad small">This node hears nothing of the others: this is its state of ${Math.round(d.found.staleSeconds)} s ago.</p>`}
     <${Tabs} tabs=${tabs} active=${at ? 'past' : 'now'} label="When" />
-    ${!d ? !it.error && html`<${Loading} />` : at ? html`<${Past} at=${at} past=${past} now=${d} setQuery=${setQuery} service=${service} ns=${ns} />` : html`<${Now} d=${d} heard=${heard} query=${query} setQuery=${setQuery} service=${service} ns=${ns} />`}`;
+    ${!d ? !it.error && html`<${Loading} />` : at ? html`<${Past} at=${at} past=${past} now=${d} setQuery=${setQuery} service=${service} ns=${ns} />` : html`<${Now} d=${d} onEnd=${onEnd} heard=${heard} query=${query} setQuery=${setQuery} service=${service} ns=${ns} />`}`;
+}
+
+/** instances are at least so many of a service, if it has them; those that have ended are kept for a day, so they come only where they are asked for, or they would be before those that are there. */
+async function instances(m, namespace, parent, ended, least, signal) {
+  const query = { namespace, parent, include: 'data', limit: 500, ...(!ended && { state: m.states.filter((s) => !s.terminal).map((s) => s.name) }) };
+  const items = [];
+  let next;
+  do {
+    const { data } = await get('/v1/instances', { ...query, cursor: next }, signal);
+    items.push(...data.items);
+    next = data.nextCursor;
+  } while (next && items.length < least);
+  return { items, more: !!next };
 }
 
 /** marks are what sets an instance apart, as texts with a tone. */
@@ -67,10 +87,9 @@ function Heard({ i, heard }) {
   return heard.data?.has(i.id) ? html`<${Since} at=${heard.data.get(i.id)} />` : html`<span class="faint">${heard.data ? 'not yet' : ''}</span>`;
 }
 
-function Now({ d, heard, query, setQuery, service, ns }) {
+function Now({ d, onEnd, heard, query, setQuery, service, ns }) {
   const zone = query.get('zone') || '';
-  const live = d.all.filter((i) => query.get('ended') || i.state !== 'deregistered');
-  const ended = d.all.filter((i) => i.state === 'deregistered').length;
+  const live = d.all;
   const zones = [...new Set(live.map((i) => i.data.zone || ''))].sort();
   const rows = live.filter((i) => !query.has('zone') || (i.data.zone || '') === zone);
   const columns = [
@@ -86,10 +105,10 @@ function Now({ d, heard, query, setQuery, service, ns }) {
   ];
   return html`<div class="chips" role="group" aria-label="Zones"><button type="button" class="chip" aria-pressed=${!query.has('zone')} onClick=${() => setQuery({ zone: null })}>All zones<span class="num faint">${count(live.length)}</span></button>
       ${zones.filter((z) => z || zones.length > 1).map((z) => html`<button key=${z} type="button" class="chip" aria-pressed=${query.has('zone') && zone === z} onClick=${() => setQuery({ zone: z })}>${z || 'without a zone'}<span class="num faint">${live.filter((i) => (i.data.zone || '') === z && i.now).length} of ${live.filter((i) => (i.data.zone || '') === z).length} found</span></button>`)}
-      ${ended > 0 && html`<label class="check small"><input type="checkbox" checked=${!!query.get('ended')} onChange=${(e) => setQuery({ ended: e.target.checked ? '1' : null })} /><span>Also the ${count(ended)} that ended</span></label>`}</div>
-    <${Table} label="Instances" columns=${columns} rows=${rows} keyOf=${(i) => i.id} hrefOf=${(i) => entityURL('instance', { id: i.id, parent: service, namespace: ns })}
+      <label class="check small"><input type="checkbox" checked=${!!query.get('ended')} onChange=${(e) => setQuery({ ended: e.target.checked ? '1' : null })} /><span>Also those that ended within a day</span></label></div>
+    <${Table} label="Instances" columns=${columns} rows=${rows} total=${d.more ? -1 : rows.length} onEnd=${onEnd} keyOf=${(i) => i.id} hrefOf=${(i) => entityURL('instance', { id: i.id, parent: service, namespace: ns })}
       empty=${html`<${Empty} icon="service" title="No instances"><p>Clients find nobody under this name.</p></${Empty}>`} />
-    ${d.more && html`<p class="faint small">These are the first 500.</p>`}
+    ${d.more && html`<p class="faint small">These are the first ${count(d.all.length)}; more come at the end of the list, and are not counted above.</p>`}
     <div class="stack"><p class="faint small">What clients get:</p><${Command} text=${`curl -s '${location.origin}/v1/discover/${service}?namespace=${ns}'`} /></div>`;
 }
 

@@ -1,12 +1,12 @@
 // The catalogue: the services that have instances, how many of them clients find now, and which are on their way in or out.
 import { html } from '../app/base.js';
 import { get, machine } from '../app/api.js';
-import { namespace } from '../app/frame.js';
+import { useNamespace } from '../app/frame.js';
 import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
 import { Empty, Failure, Heading, Loading, Stat, kindOf, kinds } from '../app/parts.js';
 import { useQuery } from '../app/router.js';
-import { useResource, useStore } from '../app/store.js';
+import { useResource } from '../app/store.js';
 import { Table } from '../app/table.js';
 import { count } from '../app/time.js';
 
@@ -22,7 +22,7 @@ export function Health({ m, state, n }) {
 }
 
 export default function Discovery() {
-  const ns = useStore(namespace);
+  const ns = useNamespace();
   const [query, setQuery] = useQuery();
   const m = useResource(() => machine('instance'), []).data;
   const it = useResource((signal) => get('/v1/discover', { namespace: ns }, signal).then(({ data }) => data.services), [ns]);

@@ -107,9 +107,9 @@ function Facts({ m, e, path }) {
       ${row('Namespace', e.namespace)}${e.parent && row(m.parent, e.parent)}${row('Created', html`<${Time} at=${e.createdAt} />`)}${row('Changed', html`<${Time} at=${e.updatedAt} />`)}
       ${row('Version', html`<span class="num">${e.version}</span>`)}${row('Generation', html`<span class="num">${e.generation}</span>`)}${row('Revision', html`<span class="num">${e.revision}</span>`)}
     </dl></${Card}>
-    ${effects.length > 0 && html`<${Card} title="Under way"><dl class="facts-list">${effects.map(([name, a]) => row(name, html`attempt ${a.attempt ?? a.number ?? '?'}${(a.startedAt || a.at) && html` · <${Time} at=${a.startedAt || a.at} />`}`))}</dl></${Card}>`}
-    ${timers.length > 0 && html`<${Card} title="Timers"><dl class="facts-list">${timers.map(([name, t]) => row(name, html`<${Time} at=${t.at || t.due || t.deadline} />`))}</dl></${Card}>`}
-    <${Card} title="The same elsewhere"><div class="stack"><${Copied} text=${`curl -s '${location.origin}${path}?namespace=${e.namespace}'`} /><${Copied} text=${`instar ${m.name} events ${e.id} --namespace ${e.namespace}`} /></div></${Card}>
+    ${effects.length > 0 && html`<${Card} title="Under way"><dl class="facts-list">${effects.map(([name, a]) => row(name, html`attempt ${a.try} · ${a.nextTry ? html`the next <${Time} at=${a.nextTry} />` : html`since <${Time} at=${a.since} />`}${a.error && html`<p class="small bad wrap">${a.error.code}: ${a.error.message}</p>`}`))}</dl></${Card}>`}
+    ${timers.length > 0 && html`<${Card} title="Timers"><dl class="facts-list">${timers.map(([name, t]) => row(name, html`<${Time} at=${t.at} />`))}</dl></${Card}>`}
+    <${Card} title="The same elsewhere"><div class="stack"><${Copied} text=${`curl -s '${location.origin}${path}?namespace=${e.namespace}'`} /><${Copied} text=${`instar ${m.name} events ${e.parent ? e.parent + '/' : ''}${e.id} --namespace ${e.namespace}`} /></div></${Card}>
   </aside>`;
 }
 

@@ -11,7 +11,17 @@ import { Table } from '../app/table.js';
 import { Since, Time, count } from '../app/time.js';
 import { Bulk } from './bulk.js';
 
+const most = 500; // rows that are loaded anew when something changes; of longer lists those that are there are changed
+
 const views = stored('views', {}); // machine → {name: query}
+
+/** same is the query of a view in one order, with the namespace that it has where it says none. */
+function same(text) {
+  const q = new URLSearchParams(text);
+  if (!q.has('namespace')) q.set('namespace', '*');
+  q.sort();
+  return q.toString();
+}
 
 /** filterOf is the query of a list from that of the address. */
 function filterOf(m, query, ns) {
@@ -36,39 +46,46 @@ function useList(m, filter) {
   const now = useRef(list);
   now.current = list;
   const busy = useRef();
-  const load = useCallback(async (more) => {
-    if (busy.current === id) return;
+  const again = useRef(); // what was asked for while it loads: 'changes', or 'anew', from the first page
+  const load = useCallback(async (more, anew) => {
+    if (busy.current === id) { if (!more) again.current = anew || again.current === 'anew' ? 'anew' : 'changes'; return; }
     busy.current = id;
-    const before = now.current.id === id ? now.current : { rows: [], next: '' };
+    const before = !anew && now.current.id === id ? now.current : { rows: [], next: '' };
     try {
-      const limit = more ? 200 : Math.min(500, Math.max(100, before.rows.length));
+      const limit = more ? 200 : Math.min(most, Math.max(100, before.rows.length));
       const query = more ? { ...before.query, limit, cursor: before.next } : asked(filter, limit);
       const { data } = filter.none ? { data: { items: [], nextCursor: '' } } : await get(collection(m), query);
       if (busy.current !== id) return;
-      const rows = more ? [...before.rows, ...data.items] : before.rows.length > 500 ? before.rows : data.items;
-      setList({ id, rows, next: more || before.rows.length <= 500 ? data.nextCursor : before.next, query: more ? before.query : query, loading: false, stale: data.staleSeconds });
+      setList({ id, rows: more ? [...before.rows, ...data.items] : data.items, next: data.nextCursor, query: more ? before.query : query, loading: false, stale: data.staleSeconds });
     } catch (error) {
       if (busy.current === id) setList((l) => ({ ...l, id, error, loading: false, rows: l.id === id ? l.rows : [] }));
     } finally {
-      if (busy.current === id) busy.current = undefined;
+      if (busy.current === id) {
+        busy.current = undefined;
+        const then = again.current;
+        again.current = undefined;
+        if (then) load(false, then === 'anew');
+      }
     }
   }, [id]);
   useEffect(() => {
     setList({ id, rows: [], next: '', loading: true });
     load(false);
-    return () => { busy.current = undefined; };
+    return () => { busy.current = again.current = undefined; };
   }, [id]);
   const timer = useRef();
   useEffect(() => () => clearTimeout(timer.current), []);
   useChanges((changes) => {
-    if (changes && now.current.rows.length > 500) {
+    if (!changes) { load(false, true); return; } // some were missed: what there was may be old
+    if (now.current.rows.length > most) {
       const newer = new Map(changes.map((c) => [c.key, c.item]));
-      setList((l) => ({ ...l, rows: l.rows.map((r) => (newer.has(keyOf(r)) ? newer.get(keyOf(r)) || { ...r, problem: 'deleted' } : r)) }));
+      const stays = (r) => r.problem || ((!filter.state.length || filter.state.includes(r.state)) && (!filter.stuck || Date.parse(r.since) <= Date.now() - filter.stuck * 60000));
+      setList((l) => ({ ...l, rows: l.rows.map((r) => (newer.has(keyOf(r)) ? newer.get(keyOf(r)) || { ...r, problem: 'deleted' } : r)).filter(stays) }));
       return;
     }
     timer.current ??= setTimeout(() => { timer.current = undefined; load(false); }, 700);
   }, { machine: m.name });
-  return { ...list, rows: list.id === id ? list.rows : [], more: () => list.next && load(true), reload: () => load(false) };
+  return { ...list, rows: list.id === id ? list.rows : [], more: () => list.next && load(true), reload: () => load(false, true) };
 }
 
 export function List({ m, ns, states }) {
@@ -80,7 +97,7 @@ export function List({ m, ns, states }) {
   const matching = filter.label.length || filter.idPrefix || filter.parent || filter.stuck ? undefined : (filter.state.length ? filter.state : m.states.map((s) => s.name)).reduce((n, s) => n + (states?.[s] || 0), 0);
   useEffect(() => { if (matching !== undefined) announce(`${matching} ${m.plural}`); }, [matching]);
   const preset = query.get('preset');
-  const narrowed = [...query.keys()].some((k) => k !== 'order');
+  const narrowed = [...query.keys()].some((k) => k !== 'order' && k !== 'namespace');
   const chosen = preset ? [] : filter.state;
   const toggle = (s) => setQuery({ preset: null, state: chosen.includes(s) ? chosen.filter((x) => x !== s) : [...chosen, s] });
   const columns = [
@@ -110,6 +127,7 @@ export function List({ m, ns, states }) {
     <${Table} label=${`List of ${m.plural}`} columns=${columns} rows=${list.rows} total=${matching ?? (list.next ? -1 : list.rows.length)} keyOf=${keyOf} hrefOf=${(e) => entityURL(m, e)} onEnd=${list.more} selected=${canAct ? selected : undefined} onSelect=${canAct ? setSelected : undefined}
       empty=${list.loading ? html`<p class="faint pad">Loading…</p>` : list.error ? html`<p class="faint pad">–</p>` : html`<${Empty} title=${narrowed ? 'Nothing matches' : `No ${m.plural} yet`}><p>${narrowed ? 'Take a filter away to see more.' : `The first one appears here as soon as there is one${ns === '*' ? '' : ' in the namespace ' + ns}.`}</p></${Empty}>`} />
     <p class="faint small" role="status">${list.rows.length ? `${count(list.rows.length)}${matching !== undefined ? ` of ${count(matching)}` : list.next ? ' and more' : ''}` : ''}</p>
+    ${list.rows.length > most && html`<p class="faint small">Of more than ${most} rows those that are here follow what happens; new ones come when the list is loaded anew. <button type="button" class="button button-quiet small" onClick=${list.reload}>Load it anew</button></p>`}
   </section>`;
 }
 
@@ -145,8 +163,8 @@ function Views({ m, query }) {
     if (q === null) delete of[name]; else of[name] = q;
     return { ...v, [m.name]: of };
   });
-  return html`${Object.entries(all).map(([name, q]) => html`<span class="chip-pair"><a class="chip" href=${path + (q ? '?' + q : '')} aria-current=${q === text ? 'true' : undefined}><${Icon} name="star" />${name}</a>
+  return html`${Object.entries(all).map(([name, q]) => html`<span class="chip-pair"><a class="chip" href=${path + (q ? '?' + q : '')} aria-current=${same(q) === same(text) ? 'true' : undefined}><${Icon} name="star" />${name}</a>
       <button type="button" class="button button-quiet small" aria-label=${`Forget the view ${name}`} onClick=${() => put(name, null)}><${Icon} name="close" /></button></span>`)}
     ${naming ? html`<form class="inline-form" onSubmit=${(e) => { e.preventDefault(); const n = e.target.elements.view.value.trim(); if (n) put(n, text); setNaming(false); }}><input class="input small" name="view" aria-label="Name of the view" placeholder="Name of the view" autofocus maxlength="40" /></form>`
-    : text && !Object.values(all).includes(text) && html`<button type="button" class="chip" onClick=${() => setNaming(true)}><${Icon} name="star" />Keep this view</button>`}`;
+    : same(text) !== same('') && !Object.values(all).some((q) => same(q) === same(text)) && html`<button type="button" class="chip" onClick=${() => setNaming(true)}><${Icon} name="star" />Keep this view</button>`}`;
 }

@@ -3,7 +3,7 @@ import { html, useState } from '../app/base.js';
 import { get, machine, machineURL, may } from '../app/api.js';
 import { Diagram } from '../app/diagram.js';
 import { openCommand } from '../app/command.js';
-import { namespace } from '../app/frame.js';
+import { useNamespace } from '../app/frame.js';
 import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
 import { Card, Failure, Heading, Loading } from '../app/parts.js';
@@ -20,7 +20,7 @@ export default function Machine({ params }) {
 }
 
 function Shown({ m }) {
-  const ns = useStore(namespace);
+  const ns = useNamespace();
   const fold = useStore(folded);
   const counts = useResource((signal) => get(`/v1/machines/${m.name}/counts`, { namespace: ns }, signal), [m.name, ns]);
   useReload(counts.reload, { machine: m.name }, 250);

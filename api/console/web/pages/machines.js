@@ -27,6 +27,7 @@ export function MachineCard({ m }) {
     <p class="faint small machine-doc">${m.doc}</p>
     <div class="share" aria-hidden="true">${there.map((s) => html`<span class=${'share-' + kindOf(m, s.name)} style=${{ flexGrow: states[s.name] }}></span>`)}</div>
     <ul class="chips">${there.slice(0, 5).map((s) => html`<li><a class=${'state state-' + kindOf(m, s.name)} href=${machineURL(m, { state: s.name })}><${Icon} name=${kinds[kindOf(m, s.name)].icon} />${s.name} <span class="num">${count(states[s.name])}</span></a></li>`)}
+      ${there.length > 5 && html`<li class="faint small" title=${there.slice(5).map((s) => `${s.name} ${states[s.name]}`).join(', ')}>and ${count(there.slice(5).reduce((n, s) => n + states[s.name], 0))} in ${there.length - 5} others</li>`}
       ${counts.data && !total && html`<li class="faint small">none yet</li>`}</ul>
     <footer class="machine-foot small">${failed > 0 ? html`<a class="bad" href=${machineURL(m, { preset: 'failed' })}>${count(failed)} ${failed === 1 ? 'needs' : 'need'} somebody</a>` : total > 0 && html`<span class="faint">none needs somebody</span>`}
       ${moving > 0 && html`<a href=${machineURL(m, { preset: 'moving' })}>${count(moving)} on their way</a>`}</footer>

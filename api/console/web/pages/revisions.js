@@ -2,11 +2,11 @@
 // requests each gets, and how that was before.
 import { html, useRef } from '../app/base.js';
 import { collection, entityURL, get, machine } from '../app/api.js';
-import { namespace } from '../app/frame.js';
+import { useNamespace } from '../app/frame.js';
 import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
 import { Empty, Failure, Heading, LinkOut, Loading, Stat, State } from '../app/parts.js';
-import { useResource, useStore } from '../app/store.js';
+import { useResource } from '../app/store.js';
 import { Table } from '../app/table.js';
 import { Since, Time, count } from '../app/time.js';
 
@@ -24,7 +24,7 @@ function Ready({ r, serving }) {
 }
 
 export default function Services() {
-  const ns = useStore(namespace);
+  const ns = useNamespace();
   const wanted = useRef(1); // rows that are to be loaded: more when the end of the table comes near
   const it = useResource(async (signal) => {
     const m = await machine('service');

@@ -1,4 +1,4 @@
-// Streams and their consumers, as the metrics of this node tell them: how much is stored, how far back it reaches, and what waits for whom. To look into one, the line for the nats CLI, and for
+// Streams, buckets and consumers, as the metrics of this node tell them: how much is stored, how far back it reaches, and what waits for whom. To look into one, the line for the nats CLI, and for
 // admins of all namespaces its messages, by subject.
 import { html, useState } from '../app/base.js';
 import { get, session } from '../app/api.js';
@@ -27,6 +27,7 @@ async function load(signal) {
   return {
     streams: [...of('instar_stream_bytes', 'stream')].map(([name, size]) => ({ name, size, limit: limits.get(name), oldest: oldest.get(name) })).sort((a, b) => b.size - a.size),
     consumers: [...of('instar_consumer_pending', 'consumer')].map(([name, pending]) => ({ name, pending, dead: dead.get(name) || 0, restarts: restarts.get(name) || 0 })).sort((a, b) => b.pending - a.pending || (a.name < b.name ? -1 : 1)),
+    buckets: [...of('instar_bucket_bytes', 'bucket')].map(([name, size]) => ({ name, size })).sort((a, b) => b.size - a.size || (a.name < b.name ? -1 : 1)),
     store: one('instar_store_bytes'), limit: one('instar_store_limit_bytes'),
   };
 }
@@ -55,6 +56,9 @@ export default function Streams() {
         <tbody>${d.streams.map((s) => html`<tr key=${s.name}><th scope="row" class="mono small">${s.name}</th><td class="cell-end num">${bytes(s.size)}</td>
           <td>${s.limit ? html`<progress class="meter" max=${s.limit} value=${s.size} aria-label=${`${s.name}: part of its limit`}></progress> <span class="small faint num">${bytes(s.limit)}</span>` : html`<span class="faint">no limit</span>`}</td>
           <td class="num">${s.oldest ? duration(s.oldest * 1000) : html`<span class="faint">empty</span>`}</td><td><${Line} text=${`nats stream view ${s.name}`} /></td></tr>`)}</tbody></table></div>
+      <h2>Buckets</h2>
+      <div class="table-frame" tabindex="0" role="region" aria-label="Buckets"><table class="table"><thead><tr><th scope="col">Bucket</th><th scope="col" class="cell-end">Size</th><th scope="col">Look into it</th></tr></thead>
+        <tbody>${d.buckets.map((b) => html`<tr key=${b.name}><th scope="row" class="mono small">${b.name}</th><td class="cell-end num">${bytes(b.size)}</td><td><${Line} text=${`nats kv ls ${b.name}`} /></td></tr>`)}</tbody></table></div>
       <h2>Consumers</h2>
       <div class="table-frame" tabindex="0" role="region" aria-label="Consumers"><table class="table"><thead><tr><th scope="col">Consumer</th><th scope="col" class="cell-end">Not done yet</th><th scope="col" class="cell-end">Gave up on</th><th scope="col" class="cell-end">Restarts</th><th scope="col">Look into it</th></tr></thead>
         <tbody>${d.consumers.map((c) => html`<tr key=${c.name}><th scope="row" class="mono small">${c.name}</th><td class="cell-end num">${count(c.pending)}</td><td class=${'cell-end num' + (c.dead ? ' bad' : '')}>${count(c.dead)}</td><td class="cell-end num">${count(c.restarts)}</td>

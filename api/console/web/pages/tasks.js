@@ -1,15 +1,14 @@
 // Tasks: what runs and how far it is, what waits and in which order, and the limits that both are under.
 import { html, useState } from '../app/base.js';
-import { entityURL, get, machine, machineURL, may, newKey, send } from '../app/api.js';
+import { entityURL, get, machine, machineURL, may } from '../app/api.js';
 import { openCommand } from '../app/command.js';
 import { useCounts } from '../app/counts.js';
-import { namespace } from '../app/frame.js';
+import { useNamespace } from '../app/frame.js';
 import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
 import { Failure, Heading, Loading, Stat } from '../app/parts.js';
-import { useResource, useStore } from '../app/store.js';
+import { useResource } from '../app/store.js';
 import { Since, Time, count } from '../app/time.js';
-import { toast } from '../app/toast.js';
 
 const inNamespace = (e) => (e.namespace && e.namespace !== 'default' ? '?namespace=' + encodeURIComponent(e.namespace) : '');
 
@@ -27,13 +26,14 @@ const most = 200; // rows of each kind
 async function load(ns, signal) {
   const list = (path, query) => get(path, { namespace: ns, include: 'data', ...query }, signal).then(({ data }) => data);
   const whole = (page) => ({ more: !!page.nextCursor, items: page.items.filter((i) => i.entity).map((i) => ({ ...i, data: i.entity.data || {} })) });
-  const [running, queued, queues] = await Promise.all([list('/v1/tasks', { state: 'running', limit: most, orderBy: 'since' }), list('/v1/tasks', { state: 'queued', limit: most, orderBy: 'since' }),
-    get('/v1/queues', { namespace: '*', include: 'data', limit: 500 }, signal).then(({ data }) => data.items.filter((i) => i.entity && i.state !== 'deleted').map((i) => ({ ...i, data: i.entity.data || {} })), (e) => { if (e.status === 404) return []; throw e; })]);
-  return { running: whole(running), queued: whole(queued), queues };
+  const configured = (path, of) => get(path, { namespace: of, include: 'data', limit: 500 }, signal).then(({ data }) => data.items.filter((i) => i.entity && i.state !== 'deleted').map((i) => ({ ...i, data: i.entity.data || {} })), (e) => { if (e.status === 404) return []; throw e; });
+  const [running, queued, queues, repositories] = await Promise.all([list('/v1/tasks', { state: 'running', limit: most, orderBy: 'since' }), list('/v1/tasks', { state: 'queued', limit: most, orderBy: 'since' }),
+    configured('/v1/queues', '*'), configured('/v1/repositories', ns)]);
+  return { running: whole(running), queued: whole(queued), queues, repositories };
 }
 
-/** turn puts what waits in the order within its repository: a priority counts as one interval of aging. */
-function turn(queued, queues) {
+/** turn puts what waits in the order within its repository: a priority counts as one interval of aging. Of a part of what waits nobody knows the places: what came later may be before it. */
+function turn(queued, queues, part) {
   const aging = span(queues.find((q) => q.id === 'cluster')?.data.aging || '1m') || 60000;
   const due = (t) => Date.parse(t.data.queuedAt || t.since) + (t.data.priority || 5) * aging;
   const sorted = [...queued].sort((a, b) => (Math.abs(due(a) - due(b)) < 1000 ? (a.data.sortOrder || 0) - (b.data.sortOrder || 0) : due(a) - due(b)));
@@ -41,12 +41,12 @@ function turn(queued, queues) {
   return sorted.map((t) => {
     const of = t.namespace + '.' + t.parent;
     seen.set(of, (seen.get(of) || 0) + 1);
-    return { ...t, place: seen.get(of) };
+    return { ...t, place: part ? '–' : seen.get(of) };
   });
 }
 
 export default function Tasks() {
-  const ns = useStore(namespace);
+  const ns = useNamespace();
   const ms = useResource(async () => ({ task: await machine('task'), queue: await machine('queue').catch(() => undefined) }), []).data;
   const it = useResource((signal) => load(ns, signal), [ns]);
   useReload(it.reload, { machine: 'task' }, 1000);
@@ -54,14 +54,7 @@ export default function Tasks() {
   const counts = useCounts('task').data;
   const d = it.data;
   const births = ms?.task.commands.filter((c) => c.birth && !c.report).slice(0, 1) || [];
-  const cancel = async (t) => {
-    try {
-      await send('POST', taskPath(t) + '/cancel', { query: { namespace: t.namespace }, headers: { 'Idempotency-Key': newKey() } });
-      toast(`${t.parent}/${t.id} is canceled.`, 'good', { href: entityURL('task', t), text: 'Open it' });
-    } catch (e) {
-      toast(`${t.parent}/${t.id}: ${e.message}`, 'bad');
-    }
-  };
+  const cancel = (t) => openCommand({ m: ms.task, command: ms.task.commands.find((c) => c.name === 'cancel'), entity: t.entity, etag: `"${t.entity.revision}"` });
   return html`<${Heading} title="Tasks" sub="Work of repositories, started when its turn comes and every limit allows it.">
       <a class="button" href=${machineURL('task')}>All tasks<${Icon} name="right" /></a>
       ${may('operate') && births.map((c) => html`<button type="button" class="button button-main" onClick=${() => openCommand({ m: ms.task, command: c })}>${c.name} task</button>`)}</${Heading}>
@@ -78,10 +71,11 @@ export default function Tasks() {
         <tbody>${d.running.items.map((t) => html`<tr key=${t.namespace + t.parent + t.id}><th scope="row"><${Name} t=${t} /></th><td><${Progress} p=${t.data.progress} /></td><td>${t.data.type}</td><td>${t.data.progress?.worker || t.data.pool || 'nodes'}</td><td class="cell-end num">${t.data.attempt}</td><td><${Since} at=${t.data.startedAt || t.since} /></td>
           <td class="cell-end"><a class="button small" href=${logURL(t)} aria-label=${`Log of ${t.parent}/${t.id}`}>Log</a> ${may('operate') && html`<button type="button" class="button button-warn small" aria-label=${`Cancel ${t.parent}/${t.id}`} onClick=${() => cancel(t)}>Cancel</button>`}</td></tr>`)}</tbody></table>` : html`<p class="faint pad">Nothing runs.</p>`}</div>
       ${d.running.more && html`<p class="faint small">These are the first ${most}.</p>`}
+      <${Repositories} d=${d} />
       <h2>Waiting</h2>
       <div class="table-frame" tabindex="0" role="region" aria-label="Waiting tasks">${d.queued.items.length ? html`<table class="table"><thead><tr><th scope="col">Task</th><th scope="col" class="cell-end" title="Within its repository; repositories take turns by their weight">Place</th><th scope="col" class="cell-end">Priority</th><th scope="col">Type</th><th scope="col">Pool</th><th scope="col">Queued</th><th scope="col">Not before</th><th scope="col">What is against it</th></tr></thead>
-        <tbody>${turn(d.queued.items, d.queues).map((t) => html`<tr key=${t.namespace + t.parent + t.id}><th scope="row"><${Name} t=${t} /></th><td class="cell-end num">${t.place}</td><td class="cell-end num">${t.data.priority || 5}</td><td>${t.data.type}</td><td>${t.data.pool || 'nodes'}</td><td><${Time} at=${t.data.queuedAt || t.since} /></td><td>${t.data.notBefore && Date.parse(t.data.notBefore) > Date.now() ? html`<${Time} at=${t.data.notBefore} />` : ''}</td><td class="wrap"><${Why} t=${t} /></td></tr>`)}</tbody></table>` : html`<p class="faint pad">Nothing waits.</p>`}</div>
-      ${d.queued.more && html`<p class="faint small">These are the ${most} that have waited longest.</p>`}
+        <tbody>${turn(d.queued.items, d.queues, d.queued.more).map((t) => html`<tr key=${t.namespace + t.parent + t.id}><th scope="row"><${Name} t=${t} /></th><td class="cell-end num">${t.place}</td><td class="cell-end num">${t.data.priority || 5}</td><td>${t.data.type}</td><td>${t.data.pool || 'nodes'}</td><td><${Time} at=${t.data.queuedAt || t.since} /></td><td>${t.data.notBefore && Date.parse(t.data.notBefore) > Date.now() ? html`<${Time} at=${t.data.notBefore} />` : ''}</td><td class="wrap"><${Why} t=${t} /></td></tr>`)}</tbody></table>` : html`<p class="faint pad">Nothing waits.</p>`}</div>
+      ${d.queued.more && html`<p class="faint small">These are the ${most} that have waited longest; with more, their places are not known here.</p>`}
       <${Limits} d=${d} m=${ms?.queue} />`}`;
 }
 
@@ -98,6 +92,19 @@ export function Why({ t }) {
   const [text, setText] = useState();
   const ask = () => get(taskPath(t) + '/why', { namespace: t.namespace }).then(({ data }) => setText(data.why), (e) => setText(e.message));
   return html`<button type="button" class="button button-quiet small" aria-label=${`Why does ${t.parent}/${t.id} wait?`} onClick=${ask}>Why?</button>${text && html` <span class="small" role="status">${text}</span>`}`;
+}
+
+/** Repositories are those with a limit, or with something that runs: how many of their slots are taken. */
+function Repositories({ d }) {
+  const running = (r) => d.running.items.filter((t) => t.namespace === r.namespace && t.parent === r.id).length;
+  const rows = d.repositories.map((r) => ({ ...r, n: running(r), slots: r.data.concurrency || 0 })).filter((r) => r.n || r.slots);
+  if (!rows.length) return null;
+  return html`<h2>Repositories</h2>
+    <div class="table-frame" tabindex="0" role="region" aria-label="Repositories"><table class="table"><thead><tr><th scope="col">Repository</th><th scope="col">Running</th><th scope="col" class="cell-end">Weight</th><th scope="col">State</th></tr></thead>
+      <tbody>${rows.map((r) => html`<tr key=${r.namespace + r.id}><th scope="row"><a class="row-link" href=${entityURL('repository', r)}>${r.id}</a>${r.namespace !== 'default' && html` <span class="faint small">${r.namespace}</span>`}</th>
+        <td>${r.slots > 0 && html`<progress class="meter" max=${r.slots} value=${r.n} aria-label=${`Slots of ${r.id} that are taken`}></progress> `}<span class="num small">${count(r.n)}${d.running.more ? '+' : ''}${r.slots ? ` of ${count(r.slots)}` : ', without a limit'}</span></td>
+        <td class="cell-end num">${r.data.weight || 1}</td><td>${r.state}</td></tr>`)}</tbody></table></div>
+    ${d.repositories.length === 500 && html`<p class="faint small">Of more than 500 repositories these are among the first.</p>`}`;
 }
 
 /** allows says what an entry allows, in words. */

@@ -1,13 +1,13 @@
 // Tenants: the sessions that give each a database or an instance of its own, where each of them is, and what is wrong where one does not go on.
-import { html } from '../app/base.js';
+import { html, useEffect } from '../app/base.js';
 import { get, machines, may } from '../app/api.js';
 import { openCommand } from '../app/command.js';
-import { namespace } from '../app/frame.js';
+import { useNamespace } from '../app/frame.js';
 import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
 import { Empty, Failure, Heading, Loading, Stat, State, kindOf } from '../app/parts.js';
 import { useQuery } from '../app/router.js';
-import { useResource, useStore } from '../app/store.js';
+import { useResource } from '../app/store.js';
 import { Table } from '../app/table.js';
 import { Since, count } from '../app/time.js';
 
@@ -31,19 +31,26 @@ const phases = { executing: '', retry_wait: 'waits to try again', paused: 'pause
 export const phaseText = (data) => phases[data?.phase] ?? data?.phase ?? '';
 
 export default function Tenants() {
-  const ns = useStore(namespace);
+  const ns = useNamespace();
   const [query, setQuery] = useQuery();
+  const q = (query.get('q') || '').toLowerCase();
   const it = useResource(async (signal) => {
     const ms = (await machines()).filter((m) => kinds[m.name]);
-    const lists = await Promise.all(ms.map((m) => get('/v1/' + m.plural, { namespace: ns, include: 'data', limit: 500 }, signal).then(({ data }) => ({ more: !!data.nextCursor, rows: data.items.map((e) => ({ ...e, m, data: e.entity?.data || {}, lastError: e.entity?.lastError })) }))));
+    const list = (m, parent) => get('/v1/' + m.plural, { namespace: ns, include: 'data', limit: 500, parent }, signal).then(({ data }) => ({ more: !!data.nextCursor, rows: data.items.map((e) => ({ ...e, m, data: e.entity?.data || {}, lastError: e.entity?.lastError })) }));
+    const lists = await Promise.all(ms.map(async (m) => {
+      const first = await list(m);
+      if (!first.more || !/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(q)) return first;
+      const has = new Set(first.rows.map((e) => e.namespace + e.parent + e.id)); // the one of that name may be behind them
+      return { more: true, rows: [...first.rows, ...(await list(m, q)).rows.filter((e) => !has.has(e.namespace + e.parent + e.id))] };
+    }));
     return { ms, more: lists.some((l) => l.more), rows: lists.flatMap((l) => l.rows).sort((a, b) => (a.parent === b.parent ? (a.id < b.id ? -1 : 1) : a.parent < b.parent ? -1 : 1)) };
   }, [ns]);
+  useEffect(() => { if (it.data?.more) it.reload(); }, [q]);
   useReload(it.reload, { machine: 'database_provisioning' }, 1000);
   useReload(it.reload, { machine: 'instance_provisioning' }, 1000);
   const d = it.data;
   const is = { failed: (r) => kindOf(r.m, r.state) === 'failed' || r.data.phase === 'rollback_stuck', waiting: (r) => ['waiting_approval', 'paused', 'held'].includes(r.data.phase) && !['failed', 'ready'].includes(r.state), moving: (r) => kindOf(r.m, r.state) === 'moving', ready: (r) => r.state === 'ready' };
   const only = query.get('only');
-  const q = (query.get('q') || '').toLowerCase();
   const rows = (d?.rows || []).filter((r) => (!is[only] || is[only](r)) && r.parent.toLowerCase().includes(q));
   const n = (name) => d.rows.filter(is[name]).length;
   const columns = [
@@ -62,7 +69,7 @@ export default function Tenants() {
     ${!d ? !it.error && html`<${Loading} />` : html`
       <div class="stats">${stat('moving', 'On their way', 'spin', 'sessions')}${stat('waiting', 'Wait', 'pause', 'for somebody', 'warn')}${stat('failed', 'Failed', 'alert', 'need somebody', 'bad')}${stat('ready', 'Ready', 'check', 'have what they asked for')}</div>
       <div class="toolbar"><input class="input" type="search" aria-label="Tenants with" placeholder="Tenant has…" value=${query.get('q') || ''} onInput=${(e) => setQuery({ q: e.target.value || null })} spellcheck=${false} autocomplete="off" />
-        ${only && html`<button type="button" class="chip" onClick=${() => setQuery({ only: null })}>only ${only}<${Icon} name="close" /></button>`}<span class="faint small num">${count(rows.length)} ${rows.length === 1 ? 'session' : 'sessions'}${d.more ? ' of the first 500 of each kind' : ''}</span></div>
+        ${only && html`<button type="button" class="chip" onClick=${() => setQuery({ only: null })}>only ${only}<${Icon} name="close" /></button>`}<span class="faint small num">${count(rows.length)} ${rows.length === 1 ? 'session' : 'sessions'}${d.more ? ' of the first 500 of each kind; others are found by their whole names' : ''}</span></div>
       <${Table} label="Sessions" columns=${columns} rows=${rows} keyOf=${(r) => r.m.name + r.namespace + r.parent + r.id} hrefOf=${(r) => sessionURL(r.m, r)}
         empty=${html`<${Empty} icon="tenant" title=${d.rows.length ? 'Nothing matches' : 'No tenant has a session yet'}><p>${d.rows.length ? 'Take a filter away to see more.' : 'A request begins one.'}</p></${Empty}>`} />`}`;
 }

@@ -96,7 +96,7 @@ function Shown({ m, s, longest, open }) {
 /** hrefOf is the address of an event on the page of its entity. */
 const hrefOf = (seq) => '?' + new URLSearchParams([...[...new URLSearchParams(location.search)].filter(([k]) => k !== 'tab' && k !== 'seq'), ['seq', seq]]);
 
-const telling = ['error', 'message', 'code', 'detail', 'reason', 'attempt', 'attempts', 'maxAttempts', 'nextRetryAt', 'nextAttemptAt', 'retryAt', 'url', 'revision', 'step', 'stage', 'image', 'status', 'ready'];
+const telling = ['effect', 'try', 'nextTry', 'notBefore', 'error', 'message', 'code', 'detail', 'reason', 'attempt', 'attempts', 'url', 'revision', 'step', 'stage', 'image', 'status', 'ready'];
 
 /** summary is what tells most of the data of an event, in one line. */
 function summary(data) {
@@ -104,10 +104,11 @@ function summary(data) {
   const of = (o, prefix = '') => Object.entries(o).flatMap(([k, v]) => {
     if (v === null || v === '' || v === undefined) return [];
     if (k === 'changes' && typeof v === 'object') return Object.entries(v).slice(0, 4).map(([n, c]) => `${n}: ${text(c?.from)} → ${text(c?.to)}`);
+    if (k === 'try' && o.of) return [`try ${v} of ${o.of}`];
     if (typeof v === 'object' && (k === 'error' || k === 'failure')) return of(v, '');
     return telling.includes(k) && typeof v !== 'object' ? [`${prefix}${k} ${text(v)}`] : [];
   });
-  const line = of(data).slice(0, 5).join(' · ');
+  const line = of(data).slice(0, 6).join(' · ');
   return line.length > 240 ? line.slice(0, 240) + '…' : line;
 }
 

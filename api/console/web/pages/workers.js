@@ -1,5 +1,5 @@
 // Workers: what waits in the queue of each effect, whether anybody asks for it, and the programs that say who they are.
-import { html } from '../app/base.js';
+import { html, useRef } from '../app/base.js';
 import { get, machineURL } from '../app/api.js';
 import { Icon } from '../app/icons.js';
 import { Command, Empty, Failure, Heading, Loading, Stat } from '../app/parts.js';
@@ -10,7 +10,13 @@ import { Time, count } from '../app/time.js';
 const away = (q) => q.waiting > 0 && !q.asking && !q.taken;
 
 export default function Workers() {
-  const it = every(useResource((signal) => get('/v1/workers', {}, signal).then(({ data }) => data.items), []), 2000);
+  const before = useRef(new Map()); // how many each queue had handed out, some seconds ago: that is its rate
+  const it = every(useResource((signal) => get('/v1/workers', {}, signal).then(({ data }) => data.items.map((q) => {
+    const was = before.current.get(q.queue);
+    const at = Date.now();
+    if (!was || at - was.at > 20000) before.current.set(q.queue, { at, n: q.delivered });
+    return { ...q, rate: was && at - was.at > 1000 ? Math.max(0, q.delivered - was.n) / ((at - was.at) / 1000) : undefined };
+  })), []), 2000);
   const all = it.data;
   const sum = (f) => all.reduce((n, q) => n + f(q), 0);
   const lost = all?.filter(away).length;
@@ -24,7 +30,7 @@ export default function Workers() {
         <${Stat} label="Workers" icon="worker" value=${new Set(all.flatMap((q) => q.workers.map((w) => w.id || q.queue + w.name))).size} hint="programs elsewhere that were heard" />
         <${Stat} label="Without anybody" icon="alert" value=${lost} tone=${lost ? 'bad' : undefined} hint=${lost ? 'queues in which tasks wait' : 'what was sent is asked for'} />
       </div>
-      ${all.length ? html`<div class="table-frame" tabindex="0" role="region" aria-label="Queues"><table class="table"><thead><tr><th scope="col">Work</th><th scope="col">Is</th><th scope="col" class="cell-end">Waiting</th><th scope="col" class="cell-end">Under way</th><th scope="col" class="cell-end">Delivered again</th><th scope="col">Last taken</th><th scope="col">Who does it</th></tr></thead>
+      ${all.length ? html`<div class="table-frame" tabindex="0" role="region" aria-label="Queues"><table class="table"><thead><tr><th scope="col">Work</th><th scope="col">Is</th><th scope="col" class="cell-end">Waiting</th><th scope="col" class="cell-end">Under way</th><th scope="col" class="cell-end" title="Handed out per second, within the last 20 seconds that this page looked">Rate</th><th scope="col" class="cell-end">Delivered again</th><th scope="col">Last taken</th><th scope="col">Who does it</th></tr></thead>
         <tbody>${all.map((q) => html`<${Queue} key=${q.queue} q=${q} />`)}</tbody></table></div>` : html`<${Empty} icon="worker" title="No queues"><p>No machine here has effects.</p></${Empty}>`}
       <div class="stack"><p class="faint small">Whoever takes tasks of a pool with <code>client/worker</code> is listed by name; of others only their requests are seen. Tasks of a pool are sent to its queue while somebody asks for them; until then they are queued, on the page <a href="/ui/tasks">Tasks</a>.${one && ' To look into a queue:'}</p>${one && html`<${Command} text=${`nats consumer info ${one.stream} ${one.queue}`} />`}</div>`}`;
 }
@@ -36,9 +42,9 @@ function Queue({ q }) {
   return html`<tr>
     <th scope="row">${q.machine ? html`<a class="in-text" href=${machineURL(q.machine)}>${q.machine}</a> <b class="mono">${q.effect}</b>${q.pool && html` <span class="label">pool ${q.pool}</span>`}` : html`<span class="mono">${q.queue}</span>`}</th>
     <td><span class=${'state state-' + kind} title=${title}><${Icon} name=${icon} />${text}</span></td>
-    <td class=${'cell-end num' + (away(q) ? ' bad' : '')}>${count(q.waiting)}</td><td class="cell-end num">${count(q.taken)}</td><td class="cell-end num" title="Of those under way, how many were delivered before">${count(q.redelivered)}</td>
+    <td class=${'cell-end num' + (away(q) ? ' bad' : '')}>${count(q.waiting)}</td><td class="cell-end num">${count(q.taken)}</td><td class="cell-end num">${q.rate === undefined ? '–' : `${q.rate.toFixed(q.rate < 10 ? 1 : 0)}/s`}</td><td class="cell-end num" title="Of those under way, how many were delivered before">${count(q.redelivered)}</td>
     <td>${q.deliveredAt ? html`<${Time} at=${q.deliveredAt} />` : html`<span class="faint">never</span>`}</td>
-    <td>${q.workers.length ? html`<ul>${q.workers.map((w) => html`<li class="small"><b class="mono">${w.name}</b> <span class="faint num">${w.concurrency ? `${w.running} of ${w.concurrency} · ` : ''}heard <${Time} at=${w.heardAt} /></span></li>`)}</ul>`
+    <td>${q.workers.length ? html`<ul>${q.workers.map((w) => html`<li class="small"><b class="mono">${w.name}</b> ${w.version && html`<span class="label">${w.version}</span> `}<span class="faint num">${w.concurrency ? `${w.running} of ${w.concurrency} · ` : ''}heard <${Time} at=${w.heardAt} /></span></li>`)}</ul>`
     : html`<span class="faint">${!q.pool ? 'the nodes' : q.asking ? 'somebody who does not say who' : 'nobody'}</span>`}</td>
   </tr>`;
 }

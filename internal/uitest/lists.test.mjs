@@ -1,0 +1,187 @@
+// What the console says must be so: of long lists, of what is paused, of batches that did not end well, of what is tried again, and of addresses that are passed on. Answers that take long to come about are made up, and have the form that the server's own have.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { desktop, loaded, openPage, phone, stage, until, violations } from './server.mjs';
+import { answerOf, answers, strange } from './systems.mjs';
+
+let server;
+let browser;
+stage(async (s, b) => {
+  server = s;
+  browser = b;
+  await server.state('/v1/services/hello', 'READY');
+  for (let i = 0; i < 3; i++) assert.equal((await server.ask(`/v1/services/web-${i}/create`, { spec: { image: 'hello' } })).status, 200);
+  await server.state('/v1/services/web-2', 'READY');
+});
+
+const frame = (page) => page.locator('[role=region][aria-label="List of services"]');
+
+/** long has a context get a list of 700 services, whose names begin so, in pages of 500 at most. asked has what was asked. */
+async function long(context, asked, name = () => 'old') {
+  const since = new Date(Date.now() - 3600000).toISOString();
+  await answers(context, { '/v1/services': (url) => {
+    asked.push(url.searchParams);
+    const [from, limit] = ['cursor', 'limit'].map((n) => Number(url.searchParams.get(n) || 0));
+    const to = Math.min(700, from + limit);
+    return { items: Array.from({ length: to - from }, (_, i) => ({ id: `${name()}-${from + i}`, namespace: 'default', machine: 'service', state: 'READY', version: 1, since, createdAt: since, updatedAt: since, labels: {} })), nextCursor: to < 700 ? String(to) : '' };
+  } });
+}
+
+test('a long list is loaded anew when changes were missed', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  let name = 'old';
+  await long(context, [], () => name);
+  const page = await openPage(context, server, '/ui/machines/service');
+  await page.waitForSelector('.pill:has-text("Live")');
+  await until('more than 500 are loaded', async () => {
+    await frame(page).evaluate((f) => { f.scrollTop = f.scrollHeight; });
+    return page.locator('.list >> text=Load it anew').count();
+  });
+  await page.getByLabel('Select all that are loaded').check();
+  await page.waitForSelector('.bulk >> text=500 that are selected at most');
+  assert.equal(await page.locator('.bulk select').count(), 0, 'the server would refuse them');
+  name = 'new';
+  await page.click('.pill:has-text("Live")');
+  await page.click('.pill:has-text("Paused")');
+  await frame(page).evaluate((f) => { f.scrollTop = 0; });
+  await page.waitForSelector('.table >> text="new-0"');
+  assert.equal(await page.locator('.table >> text=/^old-/').count(), 0);
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('what is paused asks for nothing', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  await context.clock.install();
+  const page = await openPage(context, server, '/ui/nodes');
+  await loaded(page, '/ui/nodes');
+  await page.click('.pill:has-text("Live")');
+  let asked = 0;
+  page.on('request', (r) => { if (r.url().endsWith('/v1/nodes')) asked++; });
+  await page.clock.runFor(20000);
+  assert.equal(asked, 0);
+  await page.click('.pill:has-text("Paused")');
+  await until('it asks again', async () => asked > 0);
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+const batch = (step, more) => ({ name: 'batch.default.k', kind: 'batch', done: step !== 'stalled', metadata: {
+  machine: 'service', namespace: 'default', command: 'refresh', commandId: 'batch.default.k', step, startedAt: new Date().toISOString(), updatedAt: new Date().toISOString(),
+  progress: { matched: 3, applied: 2, unchanged: 0, stored: 1, refused: 0, failed: 0, failures: [] } }, ...more });
+
+test('a batch has a page, which says how it ended', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const { status, body } = await server.ask('/v1/batches', { machine: 'service', command: 'refresh', filter: { keys: ['default.web-0', 'default.web-1'] } });
+  assert.equal(status, 202);
+  const page = await openPage(context, server, '/ui/operations/' + body.name);
+  await page.waitForSelector('[role=status]:has-text("2 applied"):has-text("Done.")');
+  assert.deepEqual(await violations(page), []);
+  const doc = (await server.ask('/openapi.json')).body;
+  for (const [op, says] of [[batch('cancelled', { error: { code: 'cancelled', message: 'it was cancelled; what was sent is not taken back' } }), 'what was sent is not taken back'], [batch('stalled'), 'It has stalled']]) {
+    assert.deepEqual(strange(doc, answerOf(doc, '/v1/operations/{operation}'), op), []);
+    await answers(page, { '/v1/operations/batch.default.k': op });
+    await page.goto(server.url + '/ui/operations/batch.default.k');
+    await page.waitForSelector(`main >> text=${says}`);
+    await page.waitForSelector('main >> text=1 stored and not answered yet');
+    assert.equal(await page.locator('main >> text=Done.').count(), 0);
+    assert.equal(await page.locator('main button:has-text("Stop")').count(), op.done ? 0 : 1);
+  }
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('a command goes to all that are stuck, and what goes on has an address', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  await long(context, []);
+  const page = await openPage(context, server, '/ui/machines/service?preset=stuck-5');
+  let sent;
+  await page.route('**/v1/batches', (route) => { sent = route.request().postDataJSON(); return route.fulfill({ status: 202, json: batch('stalled') }); });
+  await answers(page, { '/v1/operations/batch.default.k': batch('stalled') });
+  await page.selectOption('.bulk select', 'refresh');
+  await page.click('dialog button[type=submit]');
+  await page.waitForSelector('dialog >> text=It has stalled');
+  assert.ok(Math.abs(Date.parse(sent.filter.sinceBefore) - Date.now() + 300000) < 60000, sent.filter.sinceBefore);
+  const { sinceBefore } = sent.filter;
+  await page.click('dialog button:has-text("Go on with it")');
+  await until('it is sent again', async () => sent.filter.sinceBefore === sinceBefore);
+  await page.click('dialog button:has-text("Leave it running")');
+  await page.click('.toast >> text=See how far it is');
+  await page.waitForURL('**/ui/operations/batch.default.k');
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('what is tried again says how often, when, and why', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const nextTry = new Date(Date.now() + 60000).toISOString();
+  const error = { code: 'UNREACHABLE', message: 'nobody answers' };
+  await answers(context, {
+    '/v1/services/web-1': async (_, said) => ({ ...await said(), effects: { apply: { id: 'a', try: 2, since: new Date().toISOString(), nextTry, error } } }),
+    '/v1/services/web-1/events': async (_, said) => { const page = await said(); const last = page.items.at(-1); return { ...page, items: [...page.items, { ...last, seq: last.seq + 1, version: last.version + 1, type: 'effect.retrying', data: { effect: 'apply', try: 2, of: 5, nextTry, error } }] }; },
+  });
+  const page = await openPage(context, server, '/ui/entities/service/web-1');
+  const facts = page.locator('.card', { has: page.locator('h2:has-text("Under way")') });
+  await facts.locator('text=attempt 2').waitFor();
+  await facts.locator('text=UNREACHABLE: nobody answers').waitFor();
+  await page.waitForSelector(`.step-events >> text=effect apply · try 2 of 5 · nextTry ${nextTry}`);
+  assert.deepEqual(strange((await server.ask('/openapi.json')).body, { $ref: 'Attempt' }, { id: 'a', try: 2, since: nextTry, nextTry, error }), [], 'as the server has them');
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('the address of a list has its namespace', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/machines/service?namespace=acme');
+  await page.waitForSelector('.bar .namespace:has-text("acme")');
+  await page.waitForSelector('main >> text=in the namespace acme');
+  await page.click('.bar .namespace');
+  await page.fill('.bar .namespace input', '*');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('.table >> text="web-1"');
+  assert.equal(new URL(page.url()).searchParams.get('namespace'), '*');
+  await page.click('.bar .namespace');
+  await page.fill('.bar .namespace input', 'default');
+  await page.keyboard.press('Enter');
+  await page.waitForURL('**/ui/machines/service?namespace=default');
+  await page.click('.side >> text=Tasks');
+  await page.waitForURL('**/ui/tasks?namespace=default', { timeout: 60000 });
+  await page.goBack();
+  await page.click('.table >> text="web-1"');
+  await page.waitForSelector('h1:has-text("web-1")');
+  assert.equal(new URL(page.url()).search, '', 'that of an entity is its own');
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('the data of two versions that were seen is compared', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/entities/service/web-2?tab=data');
+  await page.waitForSelector('.pill:has-text("Live")');
+  const since = page.getByLabel('What changed since');
+  for (const [n, seen] of [['one', 2], ['two', 3]]) {
+    assert.equal((await server.ask('/v1/services/web-2/label', { labels: { n } })).status, 200);
+    await until('a version more is there', async () => await since.locator('option').count() >= seen);
+  }
+  const values = await since.locator('option').evaluateAll((all) => all.map((o) => o.value).filter(Boolean));
+  await since.selectOption(values[values.length - 1]);
+  await page.getByLabel('until').selectOption(values[0]);
+  await page.waitForSelector('main >> text=/The data is the same|What changed/');
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('on a phone the namespace, the clock and the colours are in the menu', async () => {
+  const context = await browser.newContext({ viewport: phone });
+  const page = await openPage(context, server, '/ui/machines');
+  await page.click('.menu-button');
+  await page.click('.side .clock-button');
+  await page.waitForSelector('.side .clock-button:has-text("local")');
+  await page.click('.side .namespace');
+  await page.fill('.side .namespace input', 'default');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('.side .namespace:has-text("default")');
+  assert.deepEqual(await violations(page), []);
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
