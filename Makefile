@@ -96,6 +96,7 @@ test-ui: build ## the web console in Debian's Chromium: pages wide and narrow, l
 	@[ -x "$${CHROMIUM:-/usr/bin/chromium}" ] || { as=; [ "$$(id -u)" = 0 ] || as=sudo; $$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends chromium fonts-dejavu-core; }
 	@$(MAKE) --no-print-directory internal/uitest/node_modules
 	cd internal/uitest && node --test --test-concurrency=1 stream.test.mjs ui.test.mjs lists.test.mjs systems.test.mjs walk.test.mjs signin.test.mjs
+	@[ -z "$(UPDATE)" ] || cp internal/uitest/shots/failed-desktop-light.png docs/images/console.png
 
 bench-ui: build internal/uitest/node_modules ## figures of the web console in Debian's Chromium, with ENTITIES (100,000) in a list
 	cd internal/uitest && node figures.mjs
