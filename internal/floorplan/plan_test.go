@@ -225,7 +225,8 @@ var plan = []room{
 	{path: "internal/simulation", ours: []string{"consumers/...", "internal/boottime", "internal/simulation/...", "kv/index", "machines/...", "streams", "streams/publish"}, outside: []string{natsgo, testify}},
 	{path: "internal/simulation/schedule", ours: []string{"internal/simulation/orders", "machines/...", "streams"}}, // the machines that take part, and how long streams remember ids
 	{path: "internal/simulation/orders", ours: []string{"machines/..."}},
-	{path: "internal/simulation/outside", ours: []string{"internal/simulation/orders", "machines"}},
+	{path: "internal/simulation/outside", ours: []string{"internal/simulation/orders", "machines/..."}},
+	{path: "internal/simulation/limits", ours: []string{"internal/simulation/seen", "machines/..."}},          // which events begin and end an attempt
 	{path: "internal/simulation/seen", ours: []string{"internal/simulation/operator", "machines", "streams"}}, // which event tells of a restore
 	{path: "internal/simulation/pinned"},
 	{path: "internal/simulation/seeds", ours: []string{"internal/simulation/pinned", "internal/simulation/trace"}, outside: []string{testify}},

@@ -45,6 +45,7 @@ func conditional(x *seen.Entity, rec *record, a *machines.Answer) string {
 // sawCommand notes when a command was stored, and under which attempt a result was sent.
 func (w *World) sawCommand(e *store.Entry) {
 	w.history.stored[e.Seq] = time.Now()
+	w.history.tasks.Command(e.Seq)
 	var body struct{ Attempt string }
 	id := store.Value(e.Header, streams.HeaderID)
 	if _, again := w.history.seqs[id]; !again {

@@ -80,7 +80,12 @@ func (c *client) run() error {
 		if c.w.over {
 			return nil
 		}
-		rec := &record{Order: orders.Draw(c.r, c.w.opts.Machines, c.w.keys), id: fmt.Sprintf("%s-%d", c.name, i)}
+		rec := &record{id: fmt.Sprintf("%s-%d", c.name, i)}
+		if c.w.opts.Tasks {
+			rec.Order = orders.DrawBeside(c.r, c.w.opts.Machines, c.w.keys, i)
+		} else {
+			rec.Order = orders.Draw(c.r, c.w.opts.Machines, c.w.keys)
+		}
 		if c.r.IntN(3) == 0 { // as of somebody who gives none: nobody keeps the answer
 			rec.id = streams.MadeUpID(rec.id)
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bcc94042/instar/internal/simulation/limits"
 	"github.com/bcc94042/instar/internal/simulation/model/store"
 	"github.com/bcc94042/instar/internal/simulation/seen"
 	"github.com/bcc94042/instar/machines"
@@ -26,6 +27,7 @@ type history struct {
 	seqs     map[string]uint64    // of commands, by their ids
 	attempts map[string]string    // of results, by the id of the command
 	lostAt   time.Time            // of the last loss of power that cost something
+	tasks    limits.Log           // what ran, and what limited it
 }
 
 // observe reads what was stored since the last step, and holds it against the invariants.
@@ -52,6 +54,7 @@ func (w *World) observe() {
 					w.holds1(i, x, i.value(x, &v))
 				}
 			}
+			w.history.tasks.Value(x, &v)
 			x.Dropped = x.Dropped || v.Dropped
 			x.Values, x.Highest = append(x.Values, v), max(x.Highest, v.Version)
 		})
@@ -94,6 +97,7 @@ func (w *World) sawEvent(e *store.Entry) {
 		ev.N, _ = strconv.ParseUint(n, 10, 64)
 	}
 	ev.Attempt = w.history.attempts[streams.CommandID(m.Name, x.Key, ev.ID)]
+	w.holds1(endsOnce, x, w.history.tasks.Event(x, &ev))
 	for _, i := range invariants {
 		if i.event != nil {
 			w.holds1(i, x, i.event(x, &ev))

@@ -59,7 +59,12 @@ var invariants = []invariant{
 	{id: "V1", says: "views have folded every event once", rest: folded},
 	{id: "D1", says: "only what cannot be processed is a dead letter", rest: buried},
 	{id: "D2", says: "what is answered with dead is a dead letter", rest: kept},
+	{id: "Q1", says: "no limit of tasks is exceeded", rest: func(w *World) string { return w.history.tasks.Exceeded() }},
+	endsOnce,
 }
+
+// endsOnce is also held against each event, before the others.
+var endsOnce = invariant{id: "Q2", says: "each attempt of a task ends once", rest: every(func(w *World, x *seen.Entity) string { return w.history.tasks.Left(x) })}
 
 // holds1 notes when an invariant does not hold.
 func (w *World) holds1(i invariant, of fmt.Stringer, wrong string) {

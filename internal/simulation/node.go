@@ -1,7 +1,7 @@
 package simulation
 
 // A node is one process of the program, put together from its own parts as package server does it: connections, streams, the indexes, the cluster node, the engine, and what
-// one node at a time does for all (effects, observers, views). Several live in this process, on connections of their own.
+// one node at a time does for all (effects, observers, views, the orchestrator of tasks). Several live in this process, on connections of their own.
 
 import (
 	"context"
@@ -20,11 +20,15 @@ import (
 	"github.com/bcc94042/instar/consumers/effects"
 	"github.com/bcc94042/instar/consumers/engine"
 	"github.com/bcc94042/instar/consumers/observer"
+	"github.com/bcc94042/instar/consumers/orchestrator"
 	"github.com/bcc94042/instar/consumers/views"
 	"github.com/bcc94042/instar/internal/simulation/pinned"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/queue"
 	"github.com/bcc94042/instar/machines/registry"
+	"github.com/bcc94042/instar/machines/repository"
+	"github.com/bcc94042/instar/machines/task"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
 )
@@ -169,6 +173,11 @@ func (n *node) run(ctx context.Context, before []string) error {
 		})
 	}, (&effects.Workers{Deps: deps, Performer: func(machine string) effects.Performer { return n.w.outside.Provider(n.nonce, machine) }, Concurrency: 4}).Run)
 	role("views", (&views.Views{Deps: deps}).Run)
+	if n.w.opts.Tasks {
+		role("orchestrator", (&orchestrator.Orchestrator{
+			Deps: deps, Tasks: indexes.Get(task.Machine.Name), Repositories: indexes.Get(repository.Machine.Name), Queues: indexes.Get(queue.Machine.Name), Replicas: n.w.opts.Replicas,
+		}).Run)
+	}
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
@@ -229,7 +238,7 @@ func (n *node) indexes(goes func(string, func(context.Context) error), stop *clo
 	all := &index.Map{}
 	n.read, n.saw = make([]uint64, len(n.w.opts.Machines)), map[string]uint64{}
 	for _, m := range n.w.opts.Machines {
-		ix := index.New(js, m.Plural, func(_ string, value []byte) (index.Meta, error) { return index.DescribeJSON(value) }, index.Options{
+		ix := index.New(js, m.Plural, describes(m), index.Options{
 			Log: n.log, EndedFor: time.Hour, Ended: func(state string) bool { s, ok := m.State(state); return ok && s.Terminal },
 		})
 		all.Set(m.Name, ix)
@@ -237,6 +246,18 @@ func (n *node) indexes(goes func(string, func(context.Context) error), stop *clo
 	}
 	n.all = all
 	return all, nil
+}
+
+// describes reads the values of a machine for its index, those that the orchestrator follows with their data.
+func describes(m *machines.Machine) func(key string, value []byte) (index.Meta, error) {
+	read := map[string]func(string, []byte) (any, error){task.Machine.Name: orchestrator.TaskValue, repository.Machine.Name: orchestrator.RepositoryValue, queue.Machine.Name: orchestrator.QueueValue}[m.Name]
+	return func(key string, value []byte) (index.Meta, error) {
+		meta, err := index.DescribeJSON(value)
+		if err == nil && read != nil {
+			meta.Value, err = read(key, value)
+		}
+		return meta, err
+	}
 }
 
 // member is the node among those that share the work, on a connection of its own.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"runtime"
@@ -20,6 +21,7 @@ import (
 	"github.com/bcc94042/instar/internal/simulation/disk"
 	"github.com/bcc94042/instar/internal/simulation/model"
 	"github.com/bcc94042/instar/internal/simulation/operator"
+	"github.com/bcc94042/instar/internal/simulation/orders"
 	"github.com/bcc94042/instar/internal/simulation/outside"
 	"github.com/bcc94042/instar/internal/simulation/pinned"
 	"github.com/bcc94042/instar/internal/simulation/schedule"
@@ -109,6 +111,9 @@ func newWorld(o schedule.Options, tr *trace.Trace) *World {
 			}
 			w.keys[m.Name] = append(w.keys[m.Name], machines.Key("default", parent, fmt.Sprintf("%c", 'a'+i)))
 		}
+	}
+	if o.Tasks {
+		maps.Copy(w.keys, orders.TaskKeys(o.Keys))
 	}
 	return w
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // All are the mutants: what each takes out, and where.
-var All = slices.Concat(guards, findings, watched, relays)
+var All = slices.Concat(guards, findings, watched, relays, tasks)
 
 // guards are those of the commit protocol and of what belongs to it.
 var guards = []Mutant{

@@ -9,8 +9,14 @@ import (
 )
 
 // Aimed is the schedule of a seed in which one kind of fault strikes again and again, while clients go on for long enough to see what comes of it. The kind is one such as "again", or, with
-// the moment that it waits for, "zombie@timer"; none leaves the schedule as it is. So it takes tens of seeds to show what comes of a guard that is missing, instead of thousands.
+// the moment that it waits for, "zombie@timer"; none leaves the schedule as it is. Behind "tasks/", or with "tasks" alone, tasks are queued and run in all seeds. So it takes tens of seeds to show what comes of a guard that is missing, instead of thousands.
 func Aimed(o Options, what string) Options {
+	if rest, ok := strings.CutPrefix(what, "tasks"); ok && o.Tasks {
+		what = strings.TrimPrefix(rest, "/")
+	} else if ok {
+		o, what = withTasks(o), strings.TrimPrefix(rest, "/")
+		o.Faults = slices.DeleteFunc(o.Faults, func(f Fault) bool { return f.Kind == "restore" })
+	}
 	if what == "" {
 		return o
 	}
@@ -23,6 +29,9 @@ func Aimed(o Options, what string) Options {
 	}
 	if i := slices.IndexFunc(kinds, func(k kind) bool { return k.kind == name }); i >= 0 && kinds[i].fits != nil && !kinds[i].fits(o) {
 		o.Attached, o.Nodes, o.Replicas, o.Profile = false, 1, 0, profile // it is one of a server in the process of a node
+	}
+	if name == "restore" && o.Tasks {
+		o.Tasks, o.Machines = false, o.Machines[:1]
 	}
 	o.Clients, o.Commands, o.Pace = max(o.Clients, 2), 30, 2*time.Second
 	o.Faults = nil

@@ -127,6 +127,7 @@ var moments = []struct {
 	{"ack", 3, "JS.ACK."},
 	{"purge", 1, "JS.API.STREAM.PURGE."},
 	{"reset", 1, "JS.API.CONSUMER.RESET."},
+	{"slots", 0, strings.TrimPrefix(streams.BucketSubject("slots", ""), "$")}, // of tasks; for aims
 }
 
 // Waits reports whether a fault waits for a packet under a subject.

@@ -49,6 +49,7 @@ type Options struct {
 	Disk     time.Duration // the longest that a sync takes, while the disk is not slow
 	Lag      int           // one in so many steps lets time pass while something is on its way; 0 never
 	Faults   []Fault
+	Tasks    bool                // are queued and run: clients ask for that, and an orchestrator is one of the roles
 	Machines []*machines.Machine `json:"-"`
 }
 
@@ -62,6 +63,9 @@ func Draw(seed uint64) Options {
 	if r.IntN(3) == 0 {
 		o.Machines = append(o.Machines, all.Machines()...)
 	}
+	if len(o.Machines) > 1 && Draws(seed, 10).IntN(2) == 0 {
+		o = withTasks(o)
+	}
 	if r.IntN(2) == 0 {
 		o.Attached, o.Nodes, o.Replicas = true, 1+r.IntN(3), []int{1, 3}[r.IntN(2)]
 	} else {
@@ -74,7 +78,16 @@ func Draw(seed uint64) Options {
 	o.Drops = r.IntN(4) == 0
 	o.Skew = Draws(seed, 7).IntN(3) == 0
 	o.Faults = append(drawFaults(r, o), drawMoments(Draws(seed, 5), o)...)
+	if o.Tasks {
+		return o // the bucket of slots is none of the plan, and the model has no snapshots, of which a backup of it is made
+	}
 	o.Faults = append(o.Faults, drawRestore(Draws(seed, 8), o)...)
+	return o
+}
+
+// withTasks has tasks queued and run, for long enough that several of them wait for each other.
+func withTasks(o Options) Options {
+	o.Tasks, o.Machines, o.Commands = true, orders.TaskMachines(), 2*o.Commands+10
 	return o
 }
 
@@ -113,7 +126,7 @@ func Smaller(o Options) (all []Options) {
 		less(func(c *Options) { c.Lag = 0 })
 	}
 	if len(o.Machines) > 1 {
-		less(func(c *Options) { c.Machines = c.Machines[:1] })
+		less(func(c *Options) { c.Machines, c.Tasks = c.Machines[:1], false })
 	}
 	if o.Nodes > 1 {
 		less(func(c *Options) { c.Nodes-- })
