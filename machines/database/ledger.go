@@ -112,6 +112,11 @@ func Undo(ledger []Entry) []Action {
 	return list
 }
 
+// Fenced reports whether a ledger has a fence that was not taken back, so that an undo lifts it.
+func Fenced(ledger []Entry) bool {
+	return slices.ContainsFunc(ledger, func(e Entry) bool { return e.Kind == KindFence && e.State != session.Undone })
+}
+
 // Switch reports whether a ledger has a switch that was tried and not taken back, and whether it is known to have been done.
 func Switch(ledger []Entry) (tried, done bool) {
 	for _, e := range ledger {

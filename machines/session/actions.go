@@ -279,8 +279,9 @@ func (k *Kind[D]) letInDone(s *machines.Tx[D]) {
 	t := k.of(s.Data).trail()
 	t.LettingIn, t.Undone = false, nil
 	for _, r := range machines.Body[Results](s).Actions {
-		if r.Epoch > 0 {
+		if r.Epoch > 0 { // whoever has switched: what leads to the session's database is taken back with it
 			t.Epoch = r.Epoch
+			k.intend(s, func(e *Entry) bool { return e.Kind == KindRuntime }, k.Stages...)
 			k.Mark(s, Created, KindRuntime)
 		}
 	}

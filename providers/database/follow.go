@@ -2,6 +2,7 @@ package database
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"math"
 
@@ -64,6 +65,24 @@ func (j *job) kinds(kinds ...catalog.Kind) (list []*catalog.Table) {
 		}
 	}
 	return list
+}
+
+// alone does a comparison of mode online that no other run of the same attempt counts beside. The fence of one that has ended with its process is lifted: the tenant writes while everything is compared.
+// That of one that has ended well stays, as its report may be on its way.
+func (j *job) alone(ctx context.Context, follow func(context.Context) (any, error)) (any, error) {
+	run := rand.Text()
+	ended, err := j.source.Compare(ctx, run)
+	if err == nil && !ended {
+		err = j.source.Lift(ctx, j.report.Tables)
+	}
+	if err != nil {
+		return nil, err
+	}
+	verified, err := follow(ctx)
+	if err == nil && !ended {
+		err = j.source.Compared(ctx, run)
+	}
+	return verified, err
 }
 
 // follow compares everything, and raises the fence when little is left to compare.

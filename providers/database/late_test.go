@@ -29,6 +29,12 @@ func TestASessionOlderThanRealityTouchesNothing(t *testing.T) {
 		require.Contains(t, r.Failure.Message, "resolve as ready", effect)
 		require.False(t, r.Failure.Retryable)
 	}
+	online := d.Request
+	online.Mode = machine.ModeOnline
+	body, err := json.Marshal(machine.Task{Request: online, Database: d.Database})
+	require.NoError(t, err)
+	r := s.p.Perform(t.Context(), machines.Task{Namespace: "default", Parent: "older", ID: "db", Effect: machine.EffectHalt, Fence: s.e.Version + 5, Data: body})
+	require.Nil(t, r.Failure, "a pause leaves the fence")
 	version := s.e.Version
 	s.e = machine.Machine.New("default", "older", "db")
 	s.e.Version = version + 10
@@ -238,4 +244,56 @@ func TestNobodyIsLetInWithoutCredentials(t *testing.T) {
 	s.command("resolve", `{"outcome":"ready"}`)
 	require.Equal(t, machine.Ready, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
 	require.Equal(t, []string{d.Database.Credentials}, told)
+}
+
+// A session that is ready because somebody has said so, older than its switch or switched by hand, leads back as one that has switched.
+func TestAResolvedSessionIsReverted(t *testing.T) {
+	t.Parallel()
+	t.Run("restored", func(t *testing.T) {
+		t.Parallel()
+		s, target := ready(t, "restored", "tenant_restored")
+		databasetest.Exec(t, target, `insert into public.settings values ('restored', 'since', 'x')`)
+		version := s.e.Version
+		s.e = machine.Machine.New("default", "restored", "db")
+		s.e.Version = version + 10
+		s.command("request", `{}`)
+		s.command("resolve", `{"outcome":"ready"}`)
+		require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
+		s.revert(`{"keepWrites":true}`)
+		require.Equal(t, "none", s.runtime())
+		require.Equal(t, "1", databasetest.Ask(t, s.p.Source, `select count(*)::text from public.settings where enterprise_id = 'restored' and key = 'since'`))
+	})
+	t.Run("switched by hand", func(t *testing.T) {
+		t.Parallel()
+		s := setup(t, "handmade")
+		databasetest.Exec(t, s.p.Source, `alter table public.settings add column extra text`)
+		s.command("request", `{}`)
+		d := s.e.Data.(*machine.Data)
+		require.Equal(t, machine.Copying, d.FailedFrom, "%v", s.e.LastError)
+		databasetest.Exec(t, s.p.Source, `insert into public.tenant_runtime (enterprise_id, isolation_mode, database_id, database_host, database_name) values ('handmade', 'dedicated_db', $1, $2, $3)`, d.Database.DatabaseID, d.Database.Host, d.Database.Name)
+		s.command("resolve", `{"outcome":"ready"}`)
+		require.Equal(t, machine.Ready, s.e.State, "%+v", d.Undone)
+		s.twice = true
+		s.revert(`{"discardWrites":true}`)
+		require.Equal(t, "shared ", s.runtime())
+	})
+}
+
+// A revert of a tenant that was moved without a fence raises one to keep its writes, and leaves none.
+func TestARevertLeavesNoFence(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "open")
+	s.command("request", `{"mode":"snapshot"}`)
+	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
+	databasetest.Exec(t, s.p.Server.Address("tenant_open", ""), `insert into public.settings values ('open', 'since', 'x')`)
+	s.revert(`{"keepWrites":true}`)
+}
+
+// revert sends the tenant back, where it may write.
+func (s *session) revert(body string) {
+	s.t.Helper()
+	s.command("revert", body)
+	require.Equal(s.t, machine.RolledBack, s.e.State, "%v: %+v", s.e.LastError, s.e.Data.(*machine.Data).Undone)
+	require.NoError(s.t, exec(s.t, s.p.Source, `update public.settings set value = 'x' where enterprise_id = '`+s.e.Parent+`'`))
+	require.Equal(s.t, "0", databasetest.Ask(s.t, s.p.Source, `select count(*)::text from pg_trigger where starts_with(tgname, 'instar_fence')`))
 }

@@ -232,5 +232,12 @@ func (j *job) halt(ctx context.Context) error {
 	if err := j.take(ctx); err != nil || !j.online() {
 		return err
 	}
-	return j.link.Unnote(ctx, j.source.Hold) // nobody reads it until somebody sends resume
+	if err := j.link.Unnote(ctx, j.source.Hold); err != nil { // nobody reads it until somebody sends resume
+		return err
+	}
+	there, err := j.routed(ctx)
+	if err != nil || there { // then the session is older than its switch
+		return err
+	}
+	return j.source.Lift(ctx, j.report.Tables) // the attempt that has raised the fence may not do that any more
 }

@@ -247,7 +247,7 @@ func (j *job) verify(ctx context.Context) (_ any, err error) {
 	}
 	j.mover.Fenced = j.body.Request.Mode != machine.ModeSnapshot // mode online reads this way what is shared with others
 	if j.online() {
-		return j.follow(ctx)
+		return j.alone(ctx, j.follow)
 	}
 	v, err := j.mover.Verify(ctx, true)
 	if err != nil {

@@ -90,11 +90,19 @@ func (j *job) guarded(ctx context.Context, a machine.Action, anothers bool) erro
 	return j.act(ctx, a)
 }
 
+// restore leads the tenant back. A fence that the ledger does not have goes with that: one that a revert has raised to keep writes in (mode snapshot), or of before the store was restored.
+func (j *job) restore(ctx context.Context) error {
+	if err := j.source.RestoreKept(ctx, j.name); err != nil || machine.Fenced(j.body.Ledger) {
+		return err
+	}
+	return j.source.Lift(ctx, j.report.Tables)
+}
+
 // act performs one action.
 func (j *job) act(ctx context.Context, a machine.Action) error {
 	switch a.Name {
 	case "restore_tenant_runtime":
-		return j.source.RestoreKept(ctx)
+		return j.restore(ctx)
 	case "invalidate_cache":
 		_, err := j.announce(ctx)
 		return err

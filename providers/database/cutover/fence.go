@@ -66,6 +66,28 @@ func (s *Source) Lift(ctx context.Context, tables []*catalog.Table) error {
 	})
 }
 
+// Compare begins a run of a comparison under this attempt; an earlier run of it cannot end well any more. Where one has, it reports so, and changes nothing: a switch may go by that one and its fence.
+func (s *Source) Compare(ctx context.Context, run string) (ended bool, err error) {
+	err = s.Hold(ctx, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `
+			insert into instar.compared as c (enterprise_id, session, fence, run) values ($1, $2, $3, $4) on conflict (enterprise_id) do update set
+				ended = c.ended and (c.session, c.fence) = ($2, $3), run = case when c.ended and (c.session, c.fence) = ($2, $3) then c.run else $4 end, session = $2, fence = $3
+			returning ended`, s.Enterprise, s.Session, s.Attempt, run).Scan(&ended)
+	})
+	return ended, err
+}
+
+// Compared ends a run well, or fails when a later one has begun.
+func (s *Source) Compared(ctx context.Context, run string) error {
+	return s.Hold(ctx, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `update instar.compared set ended = true where enterprise_id = $1 and session = $2 and fence = $3 and run = $4`, s.Enterprise, s.Session, s.Attempt, run)
+		if err == nil && tag.RowsAffected() == 0 {
+			err = pg.Later(time.Second, "another run of the comparison has begun")
+		}
+		return err
+	})
+}
+
 // Fenced are the tables on which the fence of the tenant stands.
 func (s *Source) Fenced(ctx context.Context, tables []*catalog.Table) (names []string, err error) {
 	err = s.with(ctx, func(conn *pgx.Conn) error {

@@ -255,8 +255,8 @@ func (s *Source) restore(ctx context.Context, tx pgx.Tx, p Previous, seen int64)
 	return err
 }
 
-// RestoreKept restores what KeepAndSwitch has stored, and forgets it; nothing that was kept is nothing to restore.
-func (s *Source) RestoreKept(ctx context.Context) error {
+// RestoreKept restores what KeepAndSwitch has stored, and forgets it. Where nothing was kept, there is nothing to restore, unless the row leads to the database: somebody has written that by hand, and the tenant is shared from now on.
+func (s *Source) RestoreKept(ctx context.Context, database string) error {
 	var text *string
 	err := s.with(ctx, func(conn *pgx.Conn) error {
 		err := conn.QueryRow(ctx, `select previous from instar.attempt where enterprise_id = $1 and session = $2`, s.Enterprise, s.Session).Scan(&text)
@@ -265,7 +265,14 @@ func (s *Source) RestoreKept(ctx context.Context) error {
 		}
 		return err
 	})
-	if err != nil || text == nil {
+	if err != nil {
+		return err
+	}
+	if text == nil {
+		now, err := s.Read(ctx)
+		if err == nil && now.DatabaseName == database {
+			_, err = s.Switch(ctx, Runtime{IsolationMode: Shared, Status: "active"})
+		}
 		return err
 	}
 	var p Previous

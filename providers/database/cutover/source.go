@@ -81,10 +81,11 @@ func (s *Source) Setup(ctx context.Context) error {
 }
 
 // later is what an earlier version may not have made. The table past has the last attempt of sessions that do not have the tenant: one of them that was overtaken by its own undo, and goes on late,
-// does not take it from nobody. The table shut has the sessions that keep their tenant out of its own database.
+// does not take it from nobody. The table shut has the sessions that keep their tenant out of its own database, and compared the last run of a comparison.
 const later = `
 	create table if not exists instar.past (enterprise_id text, session text, fence bigint not null, primary key (enterprise_id, session));
-	create table if not exists instar.shut (enterprise_id text primary key, session text not null)`
+	create table if not exists instar.shut (enterprise_id text primary key, session text not null);
+	create table if not exists instar.compared (enterprise_id text primary key, session text not null, fence bigint not null, run text not null, ended boolean not null default false)`
 
 // setUp waits for others who make the same.
 const setUp = `select pg_advisory_xact_lock(hashtextextended('instar.attempt', 0))`
@@ -114,7 +115,7 @@ func (s *Source) take(ctx context.Context, tx pgx.Tx) error {
 	var session string
 	var fence uint64
 	var ended, made bool
-	if err := tx.QueryRow(ctx, `select session, fence, ended, to_regclass('instar.past') is not null and to_regclass('instar.shut') is not null from instar.attempt where enterprise_id = $1 for update`, s.Enterprise).Scan(&session, &fence, &ended, &made); err != nil {
+	if err := tx.QueryRow(ctx, `select session, fence, ended, to_regclass('instar.past') is not null and to_regclass('instar.compared') is not null from instar.attempt where enterprise_id = $1 for update`, s.Enterprise).Scan(&session, &fence, &ended, &made); err != nil {
 		return err
 	}
 	if !made { // the database was set up by an earlier version
