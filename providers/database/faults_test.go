@@ -247,7 +247,7 @@ func TestWrongCredentialsOfTheTarget(t *testing.T) {
 	f.p.Server.DSN = u.String()
 	f.command("retry", ``)
 	require.Equal(t, "PREFLIGHT_FAILED", f.e.LastError.Code)
-	require.Contains(t, f.e.LastError.Message, "may not create databases and roles")
+	require.Contains(t, f.e.LastError.Message, "ALTER ROLE weak CREATEDB CREATEROLE")
 	f.p.Server.DSN = right
 	f.command("retry", ``)
 	f.moved("stranger", "tenant_stranger", shared)

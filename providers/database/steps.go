@@ -28,9 +28,11 @@ func (j *job) plan(ctx context.Context) (any, error) {
 		}
 		reasons = append(reasons, problems...)
 	}
-	if err := j.Server.Check(ctx); err != nil {
+	lacks, err := j.lacking(ctx)
+	if err != nil {
 		return nil, err
 	}
+	reasons = append(reasons, lacks...)
 	if len(reasons) > 0 {
 		return nil, pg.Refuse("%d things keep the tenant from being moved: %s", len(reasons), strings.Join(reasons, "; "))
 	}
@@ -54,6 +56,22 @@ func (j *job) plan(ctx context.Context) (any, error) {
 	}
 	plan.Seconds = float64(plan.Total) / rate
 	return plan, nil
+}
+
+// lacking says what the roles of both servers lack, so that nothing is begun, and the tenant fenced, that could not be ended.
+func (j *job) lacking(ctx context.Context) (list []string, err error) {
+	target, err := j.Server.Check(ctx, j.online())
+	if err != nil {
+		return nil, err
+	}
+	if len(target) > 0 {
+		list = append(list, fmt.Sprintf("the role of server %s lacks: %s", j.Server.Name, strings.Join(target, ", ")))
+	}
+	shared, err := j.source.Check(ctx, j.report.Tables, j.online())
+	if len(shared) > 0 {
+		list = append(list, "the role of the shared database lacks: "+strings.Join(shared, ", "))
+	}
+	return list, err
 }
 
 // hasRows reports whether a table that is not copied whole has rows.

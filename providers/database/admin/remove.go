@@ -119,12 +119,12 @@ func lockOut(ctx context.Context, conn *pgx.Conn, name string) error {
 	return nil
 }
 
-// disconnect ends all that is connected to a closed database, or one role there that is shut out, and waits until it has gone.
+// disconnect ends all that is connected to a closed database, or one role there that is shut out, and waits until it has gone. A vacuum, which is nobody's, gives way by itself to what is done to the database, and only a superuser may end it.
 func disconnect(ctx context.Context, conn *pgx.Conn, name, role string) error {
 	deadline := time.Now().Add(10 * time.Second)
 	for {
 		var left int
-		err := conn.QueryRow(ctx, `select count(*) filter (where pg_terminate_backend(pid) is not null) from pg_stat_activity where datname = $1 and ($2 = '' or usename = $2)`, name, role).Scan(&left)
+		err := conn.QueryRow(ctx, `select count(*) filter (where pg_terminate_backend(pid) is not null) from pg_stat_activity where datname = $1 and ($2 = '' or usename = $2) and usesysid is not null`, name, role).Scan(&left)
 		if err != nil {
 			return fmt.Errorf("cannot end the connections to %s: %w", name, err)
 		}

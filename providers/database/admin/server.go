@@ -15,7 +15,7 @@ import (
 type Server struct {
 	Name   string // in the configuration
 	Region string
-	DSN    string // of a role that may create databases and roles, to the maintenance database
+	DSN    string // to the maintenance database, of a role that [Server.Check] finds nothing lacking of
 	Host   string // host:port that applications are told; that of the DSN when empty
 
 	Kept *pg.Kept // where connections stay between two calls; each is a new one when nil
@@ -72,20 +72,6 @@ func register(ctx context.Context, conn *pgx.Conn) error {
 			insert into instar.put_away (stored_as, name, drop_after) select stored_as, name, drop_after from instar.tenant_database where state = 'quarantined' and drop_after is not null
 				on conflict do nothing`)
 		return err
-	})
-}
-
-// Check says why nothing could be made on the server, or nil: it does not let this program in, or not as somebody who may make databases and roles.
-func (s *Server) Check(ctx context.Context) error {
-	return s.with(ctx, func(conn *pgx.Conn) error {
-		var may bool
-		if err := conn.QueryRow(ctx, `select rolsuper or rolcreatedb and rolcreaterole from pg_roles where rolname = current_user`).Scan(&may); err != nil {
-			return err
-		}
-		if !may {
-			return pg.Refuse("its role may not create databases and roles: alter it with CREATEDB CREATEROLE")
-		}
-		return nil
 	})
 }
 
