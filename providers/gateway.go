@@ -34,7 +34,7 @@ type Request struct {
 	UID       string // of this life of the service: a new one with the same name has another
 	Hash      string // of the specification that is wanted
 	Attempt   string // the same for every delivery of the same try
-	Fence     uint64 // version of the entity: never falls, over all lives of the name, but where everything that told of versions was lost
+	Fence     uint64 // version of the entity at which the attempt began: never falls, over all lives of the name, but where everything that told of versions was lost
 }
 
 // Key is the key of the service.

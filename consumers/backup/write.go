@@ -229,7 +229,7 @@ func each(ctx context.Context, js jetstream.JetStream, stream string, take func(
 		return failed(err)
 	}
 	defer it.Stop()
-	seen, until, looks := uint64(0), uint64(0), 0
+	last, until, looks := &jetstream.MsgMetadata{}, uint64(0), 0
 	for quiet := time.Duration(0); ; {
 		wait, cancel := context.WithTimeout(ctx, lookAfter)
 		m, err := it.Next(jetstream.NextContext(wait))
@@ -239,7 +239,8 @@ func each(ctx context.Context, js jetstream.JetStream, stream string, take func(
 			ask, done := context.WithTimeout(ctx, answered)
 			info, err := cons.Info(ask)
 			done()
-			if err == nil && info.NumPending == 0 && (info.Delivered.Consumer == 0 || info.AckFloor.Stream <= seen) { // the last ones were removed before they came, and none is lost on its way: without acks, the floor is what was sent last, and Delivered may be behind what is gone
+			// The last ones were removed before they came, and none is lost on its way. Sequences of the stream say less: a consumer may stand behind what is gone.
+			if err == nil && info.NumPending == 0 && (info.Delivered.Consumer == 0 || last.Consumer == info.Name && info.Delivered.Consumer <= last.Sequence.Consumer) {
 				return nil
 			}
 			continue
@@ -248,16 +249,14 @@ func each(ctx context.Context, js jetstream.JetStream, stream string, take func(
 			return failed(err)
 		}
 		quiet = 0
-		meta, err := m.Metadata()
-		if err != nil {
+		if last, err = m.Metadata(); err != nil {
 			return failed(err)
 		}
-		seen = meta.Sequence.Stream
-		more, err := take(m, meta)
+		more, err := take(m, last)
 		if err != nil || !more {
 			return err
 		}
-		if meta.NumPending > 0 || seen < until {
+		if last.NumPending > 0 || last.Sequence.Stream < until {
 			continue
 		}
 		// The server takes a message that is replaced from what is pending before it adds the new one: while others write, nothing may seem to be left where
@@ -268,7 +267,7 @@ func each(ctx context.Context, js jetstream.JetStream, stream string, take func(
 		if err := look(); err != nil {
 			return failed(err)
 		}
-		if until = now.LastSeq; seen >= until {
+		if until = now.LastSeq; last.Sequence.Stream >= until {
 			return nil
 		}
 	}

@@ -3,6 +3,8 @@ package effects
 import (
 	"context"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/bcc94042/instar/machines"
 )
 
@@ -10,14 +12,19 @@ import (
 type performing struct {
 	attempt string
 	fence   uint64
+	message uint64 // its sequence
 	stop    context.CancelFunc
 	over    bool // the entity waits for a later task
 }
 
 // supersede ends what is performed for an earlier state of the same entity: nobody waits for it any more, and one entity, whatever is
 // asked of it, should not hold the places of all others. It, and performed at the end, fail with errUnwanted when that has happened to the task itself.
-func (k *kind) supersede(ctx context.Context, t *machines.Task) (_ context.Context, performed func() error, err error) {
-	mine := &performing{attempt: t.Attempt, fence: t.Fence}
+func (k *kind) supersede(ctx context.Context, m jetstream.Msg, t *machines.Task) (_ context.Context, performed func() error, err error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return nil, nil, err
+	}
+	mine := &performing{attempt: t.Attempt, fence: t.Fence, message: meta.Sequence.Stream}
 	ctx, mine.stop = context.WithCancel(ctx)
 	for later := k.enter(t.Key(), mine, nil); later != nil; later = k.enter(t.Key(), mine, later) {
 		wanted, err := k.wanted(ctx, t)
@@ -51,7 +58,7 @@ func (k *kind) enter(key string, mine, found *performing) (later *performing) {
 	defer k.mu.Unlock()
 	other := k.under[key]
 	switch {
-	case other == nil, other.fence == mine.fence && other.attempt == mine.attempt: // the same, delivered again
+	case other == nil, other.message == mine.message && other.attempt == mine.attempt: // the same, delivered again; a second message of an attempt is what another owner of its partition has sent
 	case other.fence >= mine.fence && other != found:
 		return other
 	default:

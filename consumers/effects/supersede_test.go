@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers/consumertest"
@@ -102,4 +103,33 @@ func TestAHigherFenceOfAnEarlierLife(t *testing.T) {
 	require.EqualValues(t, 1, w.Ask(to("create")).Version)
 	w.Eventually("it is done", func() bool { e, _ := w.Entity(restless, "default.x"); return e.State == "done" })
 	w.Eventually("the one before has ended", func() bool { return ended.Load() == 2 })
+}
+
+// The owner of a partition and the next one may both have sent the task of an attempt. Two of it are not performed at once: the second takes over.
+func TestASecondMessageOfAnAttempt(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval, restless).start()
+	var begun atomic.Int64
+	var together atomic.Bool
+	over := make(chan struct{})
+	w.Also((&Workers{Deps: w.Deps, Concurrency: 4, Performer: ByMachine{"restless": performed(func(ctx context.Context, _ machines.Task) machines.Result {
+		if begun.Add(1) == 1 {
+			<-ctx.Done()
+			close(over)
+			return machines.Result{}
+		}
+		select {
+		case <-over:
+		case <-time.After(20 * time.Second): // the first has a minute
+			together.Store(true)
+		}
+		return machines.Result{Data: consumertest.WorkBody{How: "worked"}}
+	})}.Of}).Run)
+	w.Ask(publish.Command{Machine: "restless", Key: "default.x", Name: "create"})
+	w.Eventually("its task is begun", func() bool { return begun.Load() == 1 })
+	first := w.Stream(w.Names.Stream(streams.EffectStream), ">")
+	require.Len(t, first, 1)
+	w.Publish(&nats.Msg{Subject: first[0].Subject, Data: first[0].Data})
+	w.Eventually("it is done", func() bool { e, _ := w.Entity(restless, "default.x"); return e.State == "done" })
+	require.False(t, together.Load())
 }

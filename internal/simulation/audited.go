@@ -50,7 +50,7 @@ func lossTold(w *World) string {
 				reconciled, wholly = max(reconciled, ev.Version), ev.Version == 0
 			}
 			if ev.Numbered {
-				if highest == 0 && ev.From == machines.None && ev.Version == w.above+1 {
+				if w.lost && highest == 0 && ev.From == machines.None && ev.Version == w.above+1 {
 					base = ev.Version // nothing is left of what was restored of it, so nobody knows that it was there
 				}
 				if wholly && ev.Version > 0 {
