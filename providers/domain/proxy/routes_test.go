@@ -108,7 +108,6 @@ func TestRequestsGoByWeight(t *testing.T) {
 	}
 }
 
-// What a server answers badly, or does not take, is known of it alone.
 // A server of many names, such as the ingress of a cluster, tells them apart by the host.
 func TestABackendMayBeAskedByItsOwnHost(t *testing.T) {
 	t.Parallel()
@@ -139,6 +138,7 @@ func TestABackendMayBeAskedByItsOwnHost(t *testing.T) {
 	require.Equal(t, host+" for "+host, said)
 }
 
+// What a server answers badly, or does not take, is known of it alone.
 func TestTrafficIsCountedByServer(t *testing.T) {
 	t.Parallel()
 	w := setup(t, proxy.Options{})
