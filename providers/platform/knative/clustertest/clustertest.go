@@ -20,7 +20,7 @@ import (
 	"github.com/bcc94042/instar/providers/platform/app/apptest"
 )
 
-const tick = 10 * time.Millisecond // of the controller
+const tick = 100 * time.Millisecond // of the controller
 
 // Cluster is one. What its Knative Services are has args that are a command of this machine; it is given HOST and PORT.
 type Cluster struct {
@@ -29,15 +29,23 @@ type Cluster struct {
 	Kubeconfig string          // file
 	TLS        atomic.Bool     // URLs are of https
 
-	t         *testing.T
-	dir       string
-	addresses map[string]string // of pods, by key; of the controller alone
+	t    *testing.T
+	dir  string
+	pods map[string]*pod // by key; of the controller alone
+}
+
+// pod is what the controller knows of one.
+type pod struct {
+	address string
+	ready   bool   // it has answered
+	ends    int    // how often it had ended then
+	why     string // it has ended since
 }
 
 // Start starts one that ends with the test.
 func Start(t *testing.T) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t, dir: t.TempDir(), addresses: map[string]string{}}
+	c := &Cluster{t: t, dir: t.TempDir(), pods: map[string]*pod{}}
 	c.API.Run, c.API.End = c.run, c.end
 	api := httptest.NewServer(&c.API)
 	t.Cleanup(func() { api.CloseClientConnections(); api.Close() })
@@ -82,8 +90,24 @@ func Key(o knativetest.Object) string {
 	return fmt.Sprintf("%v.%v", Dig(o, "metadata", "namespace"), Dig(o, "metadata", "name"))
 }
 
-// pods is how many there were. Each has an address of loopback of its own: a port that was free a moment ago may be another's, or of a connection to itself.
-var pods atomic.Int32
+// count is how many pods there were.
+var count atomic.Int32
+
+// free is where a pod can listen. Each has an address of loopback of its own, with a port that no connection is given: one that was free a moment ago may be another's, or of a connection
+// to itself.
+func free() (string, error) {
+	for {
+		n, pid := count.Add(1), os.Getpid()
+		address := fmt.Sprintf("127.%d.%d.%d:%d", 1+pid>>8%250, pid&0xff, 1+n%250, 28411+n/250)
+		l, err := net.Listen("tcp", address)
+		if err == nil {
+			return address, l.Close()
+		}
+		if n > 10_000 {
+			return "", err
+		}
+	}
+}
 
 // probe asks each pod anew: one that listens and ends is not ready.
 var probe = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
@@ -94,28 +118,44 @@ func (c *Cluster) run(o, data knativetest.Object) (url, failure string) {
 		return "", ""
 	}
 	key := Key(o)
-	address := c.addresses[key]
-	if address == "" {
-		n, pid := pods.Add(1), os.Getpid()
-		address = fmt.Sprintf("127.%d.%d.%d:%d", 1+pid>>8%250, pid&0xff, 1+n%250, 8080+n/250)
-		c.addresses[key] = address
+	p := c.pods[key]
+	if p == nil {
+		address, err := free()
+		if err != nil {
+			return "", err.Error()
+		}
+		p = &pod{address: address}
+		c.pods[key] = p
 		if err := c.Pods.Start(key, c.job(o, data, address)); err != nil {
 			return "", err.Error()
 		}
 	}
 	s, _ := c.Pods.Look(key)
-	if s.Ends > 0 && !s.Running {
-		return "", s.Last
+	if !p.answers(s) {
+		return "", p.why
 	}
-	resp, err := probe.Get("http://" + address)
-	if err != nil {
-		return "", ""
-	}
-	_ = resp.Body.Close() // it is ready
 	if c.TLS.Load() {
-		return "https://" + address, ""
+		return "https://" + p.address, ""
 	}
-	return "http://" + address, ""
+	return "http://" + p.address, ""
+}
+
+// answers asks a pod, unless it has answered and not ended since.
+func (p *pod) answers(s apptest.State) bool {
+	if p.ready && p.ends == s.Ends {
+		return true
+	}
+	if s.Running {
+		if resp, err := probe.Get("http://" + p.address); err == nil {
+			_ = resp.Body.Close() // it is ready
+			p.ready, p.ends, p.why = true, s.Ends, ""
+			return true
+		}
+	}
+	if s.Ends > p.ends && (!s.Running || p.why == "") {
+		p.why = s.Last
+	}
+	return false
 }
 
 func (c *Cluster) job(o, data knativetest.Object, address string) *apptest.Job {
@@ -143,6 +183,6 @@ func (c *Cluster) job(o, data knativetest.Object, address string) *apptest.Job {
 }
 
 func (c *Cluster) end(o knativetest.Object) {
-	delete(c.addresses, Key(o))
+	delete(c.pods, Key(o))
 	c.Pods.Remove(Key(o))
 }
