@@ -215,6 +215,7 @@ func (p Platform) validate(c *Config) error {
 	check(!c.Cluster.On(), "domain: instances are processes of one machine, so a member of a cluster cannot have them; run one server, which may be attached (nats.url)")
 	check(slices.Contains(Kinds, p.Instances.Kind), "instances.kind: %q is none of %s", p.Instances.Kind, strings.Join(Kinds, ", "))
 	check(p.Instances.Kind != KindDocker || filepath.IsAbs(p.Instances.Socket), "instances.socket: %q is not the absolute path of a socket", p.Instances.Socket)
+	check(p.Instances.Kind != KindKnative || c.Gateways.Knative.Namespace != "", "instances.kind: the kind knative needs gateways.knative.namespace: without it releases are in the namespaces of their tenants, and the server would need a role for the Secrets of all")
 	p.Storage.validate(check)
 	p.validateLimits(check)
 	check(len(p.Versions) > 0, "versions: needs at least one version of the application")

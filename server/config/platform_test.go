@@ -63,8 +63,11 @@ cluster: {name: c}
 			require.ErrorContains(t, err, want)
 		}
 	}
+	_, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "nowhere.yaml", around+`platform: {domain: apps.example.net, instances: {kind: knative}, versions: {"1": {image: registry.test/shop}}}`)), nil)
+	require.ErrorContains(t, err, "platform.instances.kind: the kind knative needs gateways.knative.namespace")
 	for limits, want := range map[string]string{"{memory: 64MiB, cpu: 0.5}": "", "{cpu: 0.5}": "", "{files: 64}": "limits.small: the kind knative limits memory and cpu", "{processes: 9}": "limits.small: the kind knative", "{cpu: -1}": "limits.small.cpu"} {
-		c, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "knative.yaml", around+`platform: {domain: apps.example.net, instances: {kind: knative}, limits: {small: `+limits+`}, versions: {"1": {image: registry.test/shop}}}`)), nil)
+		c, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "knative.yaml", around+`gateways: {knative: {namespace: apps}}
+platform: {domain: apps.example.net, instances: {kind: knative}, limits: {small: `+limits+`}, versions: {"1": {image: registry.test/shop}}}`)), nil)
 		if want == "" {
 			require.NoError(t, err, limits)
 			require.Equal(t, 500, c.Platform.Limits["small"].Millis())

@@ -18,6 +18,7 @@ func TestATenantsInstanceIsInACluster(t *testing.T) {
 	c := clustertest.Start(t)
 	w := setup(t, "21100-21199")
 	w.Config.Platform.Instances.Kind, w.Config.Gateways.Knative.Kubeconfig = config.KindKnative, c.Kubeconfig
+	w.Config.Gateways.Knative.Namespace = "apps"
 	w.Config.Platform.Limits = map[string]config.PlatformLimits{config.DefaultSize: {Memory: "1GiB", CPU: 0.5}}
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -31,8 +32,8 @@ func TestATenantsInstanceIsInACluster(t *testing.T) {
 	text, err := w.open(host)
 	require.NoError(t, err)
 	require.Contains(t, text, "1.0 acme tenant_acme")
-	require.Equal(t, []string{"default/tenant-acme-r1"}, c.API.Names())
-	require.Equal(t, map[string]any{"memory": "1073741824", "cpu": "500m"}, clustertest.Dig(clustertest.Container(c.API.Get("default", "tenant-acme-r1")), "resources", "limits"))
+	require.Equal(t, []string{"apps/tenant-acme-r1"}, c.API.Names())
+	require.Equal(t, map[string]any{"memory": "1073741824", "cpu": "500m"}, clustertest.Dig(clustertest.Container(c.API.Get("apps", "tenant-acme-r1")), "resources", "limits"))
 
 	w.Kill()
 	w.Start()
@@ -43,8 +44,8 @@ func TestATenantsInstanceIsInACluster(t *testing.T) {
 	text, err = w.open(host)
 	require.NoError(t, err)
 	require.Contains(t, text, "1.1 acme tenant_acme")
-	require.Equal(t, []string{"default/tenant-acme-r2"}, c.API.Names())
-	require.Equal(t, []string{"default/tenant-acme", "default/tenant-acme-r2.files"}, c.API.Secrets().Names())
+	require.Equal(t, []string{"apps/tenant-acme-r2"}, c.API.Names())
+	require.Equal(t, []string{"apps/tenant-acme", "apps/tenant-acme-r2.files"}, c.API.Secrets().Names())
 
 	w.send("acme", "own", "deprovision", `{"tenant":"acme"}`)
 	w.ends("acme", "own", machine.Retired)
