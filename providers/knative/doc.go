@@ -22,7 +22,8 @@
 // # Releases of tenants
 //
 // ApplyPod runs a release of a tenant as a Knative Service that has files of its own: a Secret NAME.files, which the
-// service owns, so that the cluster removes it with that. Mark says by an empty Secret whose a name is. Both carry the
+// service owns, so that the cluster removes it with that. Its annotation instar/address keeps the address that the
+// release was told ([Pod].Address), for ObservePod. Mark says by an empty Secret whose a name is. Both carry the
 // labels, and a foreign one is not touched either. What runs them has an owner of its own ([Config].Owner), so that no
 // service that users ask for can take the place of a release.
 //

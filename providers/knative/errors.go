@@ -42,7 +42,7 @@ func (c *call) failed(what string, err error) error {
 	words := status.Message
 	switch code := int(status.Code); {
 	case noSuchResource(err):
-		return c.later("the API server at %s has no Knative services (%s): is Knative Serving installed?", c.gateway.host, resource.GroupVersion())
+		return c.later("the API server at %s has no %ss (%s): %s", c.gateway.host, c.kind.word, c.kind.resource.GroupVersion(), c.kind.ask)
 	case apierrors.HasStatusCause(err, "NamespaceTerminating"): // a 403 that goes by itself
 		return c.later("%s", words)
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):

@@ -25,6 +25,15 @@ func on(method string, f knativetest.Failure) func(*http.Request) *knativetest.F
 	}
 }
 
+func TestAnAPIServerWithoutSecretsIsNotOneWithoutKnative(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.cluster.Fail(on(http.MethodGet, knativetest.Failure{Code: 404, Message: "404 page not found"}))
+	err := b.Mark(t.Context(), asking(1, image("web:1")).Request)
+	require.True(t, providers.IsUnavailable(err), "%v", err)
+	require.ErrorContains(t, err, "has no Secrets (v1): is it one of Kubernetes?")
+}
+
 // Each answer of an API server has its own code, the words of the API server, and the wait that it asked for.
 func TestAnswersOfTheAPIServer(t *testing.T) {
 	t.Parallel()

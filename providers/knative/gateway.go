@@ -141,11 +141,12 @@ type kind struct {
 	resource schema.GroupVersionResource
 	word     string // for people
 	role     string // manifest with it
+	ask      string // where an API server knows nothing of the kind
 }
 
 var (
-	kindService = kind{resource, "Knative service", "knative-rbac.yaml"}
-	kindSecret  = kind{secrets, "Secret", "knative-tenants-rbac.yaml"}
+	kindService = kind{resource, "Knative service", "knative-rbac.yaml", "is Knative Serving installed?"}
+	kindSecret  = kind{secrets, "Secret", "knative-tenants-rbac.yaml", "is it one of Kubernetes?"}
 )
 
 // secret is the same call, of a Secret with that name.

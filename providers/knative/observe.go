@@ -16,19 +16,28 @@ import (
 
 // Observe reads the object. One that is not ours is not there, nor one that was handed over and that nobody has applied to.
 func (g *Gateway) Observe(ctx context.Context, req providers.ObserveRequest) (service.Observation, error) {
-	if err := req.Check(ctx); err != nil {
-		return service.Observation{}, err
-	}
-	c, end := g.call(ctx, &req.Request)
-	defer end()
-	o, err := c.get()
+	o, err := g.own(ctx, &req.Request)
 	if err != nil {
 		return service.Observation{}, err
 	}
-	if handedOver := o.of() == "" && o.life() == ""; !o.ours(g.config.Owner) || handedOver || o.of() != "" && o.of() != req.Key() {
-		return service.Observation{}, providers.Errorf(providers.NotFound, "the Knative service %s/%s is not that of %s", c.space, c.name, req.Key())
-	}
 	return o.observation(), nil
+}
+
+// own is the object of a request; it fails with NotFound where that is not ours.
+func (g *Gateway) own(ctx context.Context, req *providers.Request) (*object, error) {
+	if err := req.Check(ctx); err != nil {
+		return nil, err
+	}
+	c, end := g.call(ctx, req)
+	defer end()
+	o, err := c.get()
+	if err != nil {
+		return nil, err
+	}
+	if handedOver := o.of() == "" && o.life() == ""; !o.ours(g.config.Owner) || handedOver || o.of() != "" && o.of() != req.Key() {
+		return nil, providers.Errorf(providers.NotFound, "the Knative service %s/%s is not that of %s", c.space, c.name, req.Key())
+	}
+	return o, nil
 }
 
 // observation is what the object tells; nothing is judged. Whether the conditions are about the specification that it

@@ -40,6 +40,9 @@ func (g *Gateway) wanted(req *providers.ApplyRequest, pod *Pod, live *object) (*
 			markGeneration: strconv.FormatUint(req.Generation, 10),
 		},
 	}
+	if pod != nil {
+		pod.keep(o, live)
+	}
 	if live != nil {
 		o.Metadata.UID, o.Metadata.ResourceVersion = live.Metadata.UID, live.Metadata.ResourceVersion
 	}

@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/providers"
 )
 
@@ -20,6 +21,27 @@ type Pod struct {
 	CPU     int               // thousandths of a processor; 0 is no limit
 	Files   map[string]string // that only it has, by name
 	FilesAt string            // directory in which they are
+	Address string            // that its object keeps for [Gateway.ObservePod]; where empty, what it has stays
+}
+
+// ObservePod is [Gateway.Observe] of a release, with the address that it was told by ApplyPod.
+func (g *Gateway) ObservePod(ctx context.Context, req providers.Request) (now service.Observation, address string, err error) {
+	o, err := g.own(ctx, &req)
+	if err != nil {
+		return now, "", err
+	}
+	return o.observation(), o.Metadata.Annotations[markAddress], nil
+}
+
+// keep is what the object of a release is told of its address, and has of it already.
+func (p *Pod) keep(o, live *object) {
+	address := p.Address
+	if address == "" && live != nil {
+		address = live.Metadata.Annotations[markAddress]
+	}
+	if address != "" {
+		o.Metadata.Annotations[markAddress] = address
+	}
 }
 
 // ApplyPod is [Gateway.Apply] of a release. Its files are a Secret of the cluster that goes with the object, and are what the last ApplyPod says.

@@ -26,6 +26,7 @@ const (
 	markAttempt    = "instar/attempt"
 	markFence      = "instar/fence"
 	markFields     = "instar/applied"    // what was applied, by field
+	markAddress    = "instar/address"    // that was told of a release
 	markGeneration = "instar/generation" // of the entity; in the template, the one that asked for the revision
 
 	minScale         = "autoscaling.knative.dev/min-scale"

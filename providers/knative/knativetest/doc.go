@@ -3,7 +3,7 @@
 // [Server] speaks the part of the Kubernetes API that a client of Knative Services uses, over real HTTP: get, list,
 // watch with resource versions that expire, server-side apply with preconditions, delete with preconditions and
 // propagation, a generation that rises with the specification, status objects for errors. What it cannot do it refuses.
-// It has one kind of object, knows one field manager and takes every list for atomic, as Knative's schema has the
+// It has two kinds of objects, Knative Services and, without a watch, Secrets, which go with the one that owns them; it knows one field manager and takes every list for atomic, as Knative's schema has the
 // containers; how several managers share an object is for tests against a real API server.
 //
 // [Controller] and [Replay] serve a real API server as well.

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Object is a Knative Service as JSON has it.
+// Object is a Knative Service, or a Secret, as JSON has it.
 type Object = map[string]any
 
 // Server is a cluster. Its zero value is an empty one.

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bcc94042/instar/internal/wait"
@@ -38,12 +39,20 @@ func (a *Apps) Check() error {
 		if a.Versions[name].Image == "" {
 			err = providers.Errorf(providers.Invalid, "the kind knative runs images, and it has none")
 		}
+		for _, v := range reserved {
+			if _, ok := a.Versions[name].Env[v]; ok && err == nil {
+				err = providers.Errorf(providers.Invalid, "env: %s is what Knative sets: leave it out", v)
+			}
+		}
 		if err != nil {
 			return fmt.Errorf("version %s: %w", name, err)
 		}
 	}
 	return nil
 }
+
+// reserved are variables that Knative sets, and refuses to have set.
+var reserved = []string{"PORT", "K_SERVICE", "K_CONFIGURATION", "K_REVISION"}
 
 // Kind is knative.
 func (a *Apps) Kind() string { return "knative" }
@@ -105,7 +114,11 @@ func (a *Apps) deploy(ctx context.Context, r *app.Release) (string, error) {
 	if err := a.Gateway.ApplyPod(ctx, want, pod); err != nil {
 		return "", err
 	}
-	return a.await(ctx, r)
+	if pod.Address, err = a.await(ctx, r); err != nil {
+		return "", err
+	}
+	// The object keeps it before anything leads there: the URL of a release may become another one.
+	return pod.Address, a.Gateway.ApplyPod(ctx, want, pod)
 }
 
 // filesAt is where a release has its secrets.
@@ -174,8 +187,12 @@ const (
 func (a *Apps) await(ctx context.Context, r *app.Release) (string, error) {
 	begun, well := time.Now(), time.Now() // when it had not failed
 	for {
+		pause := poll
 		now, err := a.Gateway.Observe(ctx, providers.ObserveRequest{Request: r.Request()})
+		again := providers.IsUnavailable(err) || providers.CodeOf(err) == providers.Timeout
 		switch {
+		case again && ctx.Err() == nil && time.Since(begun) <= a.startup()+late: // the release goes on starting without the API server
+			pause = min(max(poll, providers.Failure(err).RetryAfter), late)
 		case providers.IsNotFound(err), err == nil && now.Reason == terminating:
 			return "", providers.Errorf(providers.Unavailable, "the release %s was removed while it started", r.Name)
 		case err != nil:
@@ -189,7 +206,7 @@ func (a *Apps) await(ctx context.Context, r *app.Release) (string, error) {
 		case !failed(&now):
 			well = time.Now()
 		}
-		if err := wait.Pause(ctx, poll); err != nil {
+		if err := wait.Pause(ctx, pause); err != nil {
 			return "", err
 		}
 	}
@@ -197,11 +214,22 @@ func (a *Apps) await(ctx context.Context, r *app.Release) (string, error) {
 
 // said is what the cluster says of a release that is not ready.
 func said(o *service.Observation) string {
-	if o.Reason == "" || o.Message == "" {
-		return o.Reason + o.Message
+	message := o.Message
+	// What a program wrote last comes with what it wrote before, of which the first line is cut anywhere, also within a secret, which nobody would find there.
+	if head, wrote, ok := strings.Cut(message, failedWith); ok {
+		wrote = strings.TrimSpace(wrote)
+		if i := strings.LastIndexByte(wrote, '\n'); i >= 0 {
+			message = head + failedWith + ": " + wrote[i+1:]
+		}
 	}
-	return o.Reason + ": " + o.Message
+	if o.Reason == "" || message == "" {
+		return o.Reason + message
+	}
+	return o.Reason + ": " + message
 }
+
+// failedWith is what Knative says before what a program wrote.
+const failedWith = "failed with"
 
 // addressOf is the host:port of a URL.
 func addressOf(text string) (string, error) {
@@ -212,20 +240,24 @@ func addressOf(text string) (string, error) {
 	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80")), nil
 }
 
-// Look tells how far a release is, in the words of the cluster, without the secrets of the release. One that is not there is NotFound.
+// Look tells how far a release is, in the words of the cluster, without the secrets of the release, and the address that Deploy returned, also when its URL is another one by now.
+// One that is not there is NotFound.
 func (a *Apps) Look(ctx context.Context, namespace, name string) (app.Rollout, error) {
 	req := providers.Request{Namespace: namespace, Name: name}
-	now, err := a.Gateway.Observe(ctx, providers.ObserveRequest{Request: req})
+	now, told, err := a.Gateway.ObservePod(ctx, req)
 	if err != nil {
 		return app.Rollout{}, err
 	}
-	to := app.Rollout{Status: "starting"}
+	to, at := app.Rollout{Status: "starting"}, told
 	if now.LatestReady != "" && now.URL != "" {
-		to.Address, err = addressOf(now.URL)
+		at, err = addressOf(now.URL)
+		to.Address = cmp.Or(told, at)
 	}
 	switch why := said(&now); {
 	case err != nil: // what asks does so to remove it
 		to.Status = err.Error()
+	case told != "" && told != at:
+		to.Status = fmt.Sprintf("Knative says that the release is at %s, and requests go to %s", at, told)
 	case settled(&now) && now.Ready == machines.True:
 		to.Status, to.Ready = "ready", true
 	case why != "":

@@ -1,9 +1,14 @@
+//go:build linux
+
 package knative_test
 
 import (
 	"encoding/base64"
 	"fmt"
+	"net/http"
 	"os"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,6 +140,50 @@ func TestAURLOfHTTPSIsRefused(t *testing.T) {
 	require.Empty(t, c.Left())
 }
 
+// What serves is found by the address that leads there, also when the cluster gives it another URL later.
+func TestAReleaseKeepsItsAddressWhenItsURLChanges(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t)
+	a, r := open(t, c), apptest.Release(1, "1.0")
+	address, err := a.Deploy(t.Context(), r)
+	require.NoError(t, err)
+	c.TLS.Store(true)
+	var at app.Rollout
+	require.Eventually(t, func() bool {
+		at, err = a.Look(t.Context(), "default", r.Name)
+		return err != nil || !at.Ready
+	}, time.Minute, 10*time.Millisecond)
+	require.NoError(t, err)
+	require.Equal(t, address, at.Address)
+	require.Contains(t, at.Status, "external-domain-tls")
+	_, err = a.Deploy(t.Context(), r)
+	require.True(t, providers.IsInvalid(err), "%v", err)
+	at, err = a.Look(t.Context(), "default", r.Name)
+	require.NoError(t, err)
+	require.Equal(t, address, at.Address, "another attempt does not forget it")
+	require.NoError(t, a.Remove(t.Context(), r))
+}
+
+// A release goes on starting while the API server is away for a moment.
+func TestAnAPIServerThatIsAwayFailsNoRelease(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t)
+	r := apptest.Release(1, "1.0")
+	var applied, failed atomic.Int32
+	c.API.Fail(func(req *http.Request) *knativetest.Failure {
+		switch {
+		case req.Method == http.MethodPatch:
+			applied.Add(1)
+		case applied.Load() > 0 && strings.HasSuffix(req.URL.Path, "/services/"+r.Name) && failed.Add(1) <= 2:
+			return &knativetest.Failure{Code: http.StatusServiceUnavailable, Message: "away"}
+		}
+		return nil
+	})
+	_, err := open(t, c).Deploy(t.Context(), r)
+	require.NoError(t, err)
+	require.Greater(t, failed.Load(), int32(2))
+}
+
 // The fence of a release is in its object, where every server finds it.
 func TestAnOlderAttemptOfAnotherServerIsFenced(t *testing.T) {
 	t.Parallel()
@@ -159,6 +208,9 @@ func TestWhatCannotBeThereIsRefused(t *testing.T) {
 		a.Versions["1.0"] = app.Program{Image: image, Command: []string{"/opt/shop"}}
 		require.ErrorContains(t, a.Check(), want)
 	}
+	a := open(t, c)
+	a.Versions["1.0"] = app.Program{Image: "registry.test/app:1", Env: map[string]string{"K_SERVICE": "shop"}}
+	require.ErrorContains(t, a.Check(), "version 1.0: invalid: env: K_SERVICE is what Knative sets")
 	r := apptest.Release(1, "1.0")
 	r.Limits.Files = 100
 	_, err := open(t, c).Deploy(t.Context(), r)
