@@ -311,6 +311,24 @@ func TestNothingIsTakenFromWhoLives(t *testing.T) {
 	require.Equal(t, "one", n.view.claims[3].Node, "now it knows")
 }
 
+// Whoever has just lost a partition to another node does not take it back at once, though that one's key is not there: where the bucket has lost the keys of nodes, each would take
+// the other for gone, and they would take partitions from each other without a pause until they have renewed them.
+func TestWhatAnotherHasTakenIsNotTakenBackAtOnce(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval, consumertest.Things)
+	one := w.start("one")
+	w.shared(one)
+	taken := time.Now()
+	_, err := w.JS.Publish(w.Ctx, "$KV.owners."+keyOf(3), []byte(`{"node":"ghost","nonce":"ghost-1"}`))
+	require.NoError(t, err)
+	var again *jetstream.RawStreamMsg
+	w.Eventually("it is claimed again", func() bool {
+		again = w.Stream("KV_owners", "$KV.owners."+keyOf(3))[0]
+		return readClaim(again.Data, again.Sequence).Node == "one"
+	})
+	require.GreaterOrEqual(t, again.Time.Sub(taken), pauseAfter)
+}
+
 // fallBack makes a bucket anew with what it held at the mark, as a restore or a power loss does.
 func (w *world) fallBack(bucket string, mark []*jetstream.RawStreamMsg) {
 	w.T.Helper()
