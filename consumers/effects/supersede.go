@@ -2,31 +2,50 @@ package effects
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/machines"
 )
 
+// message is one of a stream: one that lost its end in a loss of power gives out sequences again.
+type message struct {
+	sequence uint64
+	at       int64
+}
+
+// errTwice says that another message of the same attempt is performed here.
+var errTwice = errors.New("another message of this attempt is under way")
+
+// againAfter is when such a message is looked at again.
+const againAfter = 5 * time.Second
+
 // performing is a task of an entity.
 type performing struct {
 	attempt string
 	fence   uint64
-	message uint64 // its sequence
+	message message
 	stop    context.CancelFunc
 	over    bool // the entity waits for a later task
 }
 
 // supersede ends what is performed for an earlier state of the same entity: nobody waits for it any more, and one entity, whatever is
-// asked of it, should not hold the places of all others. It, and performed at the end, fail with errUnwanted when that has happened to the task itself.
+// asked of it, should not hold the places of all others. It, and performed at the end, fail with errUnwanted when that has happened to the task itself. It fails with errTwice
+// for a second message of an attempt that is performed already.
 func (k *kind) supersede(ctx context.Context, m jetstream.Msg, t *machines.Task) (_ context.Context, performed func() error, err error) {
 	meta, err := m.Metadata()
 	if err != nil {
 		return nil, nil, err
 	}
-	mine := &performing{attempt: t.Attempt, fence: t.Fence, message: meta.Sequence.Stream}
+	mine := &performing{attempt: t.Attempt, fence: t.Fence, message: message{meta.Sequence.Stream, meta.Timestamp.UnixNano()}}
 	ctx, mine.stop = context.WithCancel(ctx)
 	for later := k.enter(t.Key(), mine, nil); later != nil; later = k.enter(t.Key(), mine, later) {
+		if later.attempt == mine.attempt { // sent by two owners of its partition, one after the other
+			mine.stop()
+			return nil, nil, errTwice
+		}
 		wanted, err := k.wanted(ctx, t)
 		if err == nil && !wanted {
 			err = errUnwanted
@@ -58,7 +77,7 @@ func (k *kind) enter(key string, mine, found *performing) (later *performing) {
 	defer k.mu.Unlock()
 	other := k.under[key]
 	switch {
-	case other == nil, other.message == mine.message && other.attempt == mine.attempt: // the same, delivered again; a second message of an attempt is what another owner of its partition has sent
+	case other == nil, other.message == mine.message && other.attempt == mine.attempt: // the same, delivered again
 	case other.fence >= mine.fence && other != found:
 		return other
 	default:

@@ -105,31 +105,39 @@ func TestAHigherFenceOfAnEarlierLife(t *testing.T) {
 	w.Eventually("the one before has ended", func() bool { return ended.Load() == 2 })
 }
 
-// The owner of a partition and the next one may both have sent the task of an attempt. Two of it are not performed at once: the second takes over.
+// The owner of a partition and the next one may both have sent the task of an attempt. Only one of the two messages is performed: the second waits until the first has ended, and is
+// not wanted then.
 func TestASecondMessageOfAnAttempt(t *testing.T) {
 	t.Parallel()
 	w := setup(t, embedded.Interval, restless).start()
 	var begun atomic.Int64
-	var together atomic.Bool
-	over := make(chan struct{})
+	end := make(chan struct{})
 	w.Also((&Workers{Deps: w.Deps, Concurrency: 4, Performer: ByMachine{"restless": performed(func(ctx context.Context, _ machines.Task) machines.Result {
-		if begun.Add(1) == 1 {
-			<-ctx.Done()
-			close(over)
-			return machines.Result{}
-		}
+		begun.Add(1)
 		select {
-		case <-over:
-		case <-time.After(20 * time.Second): // the first has a minute
-			together.Store(true)
+		case <-end:
+		case <-ctx.Done():
 		}
 		return machines.Result{Data: consumertest.WorkBody{How: "worked"}}
 	})}.Of}).Run)
 	w.Ask(publish.Command{Machine: "restless", Key: "default.x", Name: "create"})
 	w.Eventually("its task is begun", func() bool { return begun.Load() == 1 })
-	first := w.Stream(w.Names.Stream(streams.EffectStream), ">")
+	effects := w.Names.Stream(streams.EffectStream)
+	first := w.Stream(effects, ">")
 	require.Len(t, first, 1)
 	w.Publish(&nats.Msg{Subject: first[0].Subject, Data: first[0].Data})
+	w.Eventually("the second waits for its next delivery", func() bool {
+		s, err := w.JS.Stream(w.Ctx, effects)
+		require.NoError(t, err)
+		for c := range s.ListConsumers(w.Ctx).Info() {
+			if c.NumRedelivered > 0 {
+				return true
+			}
+		}
+		return false
+	})
+	close(end)
 	w.Eventually("it is done", func() bool { e, _ := w.Entity(restless, "default.x"); return e.State == "done" })
-	require.False(t, together.Load())
+	w.Eventually("both are taken away", func() bool { return len(w.Stream(effects, ">")) == 0 })
+	require.EqualValues(t, 1, begun.Load())
 }

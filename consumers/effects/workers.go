@@ -247,6 +247,10 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 		end(nil)
 		return k.unwanted(ctx, m)
 	}
+	if errors.Is(err, errTwice) {
+		end(nil)
+		return m.NakWithDelay(againAfter)
+	}
 	if err != nil {
 		end(err)
 		return err
