@@ -1,9 +1,12 @@
 package admin
 
 import (
+	"cmp"
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // need is what the role of this program has to have on servers from one version on and before another one, and the SQL that gives it: %1$I is the role, %2$I the database.
@@ -11,16 +14,23 @@ type need struct {
 	from, before int // of server_version_num; 0 does not limit it
 	online       bool
 	has, gives   string
+	try          string // a statement that is undone, instead of has
 }
+
+const (
+	unfired = `set local session_replication_role = replica` // to copy without triggers
+	managed = `exists (select from pg_roles m where m.rolname = 'rds_superuser' and pg_has_role(m.oid, 'USAGE'))`
+)
 
 var needs = []need{
 	{has: `rolcreatedb and rolcreaterole`, gives: `ALTER ROLE %1$I CREATEDB CREATEROLE`},
-	{has: `has_database_privilege(current_database(), 'CREATE')`, gives: `GRANT CREATE ON DATABASE %2$I TO %1$I`},                                       // for the register
-	{has: `pg_has_role('pg_signal_backend', 'USAGE')`, gives: `GRANT pg_signal_backend TO %1$I`},                                                        // to keep a tenant out while it is sent back
-	{from: 150000, has: `has_parameter_privilege('session_replication_role', 'SET')`, gives: `GRANT SET ON PARAMETER session_replication_role TO %1$I`}, // to copy without triggers
-	{before: 150000, has: `false`, gives: `ALTER ROLE %1$I SUPERUSER (before Postgres 15, nobody else copies without triggers)`},
-	{online: true, from: 160000, has: `pg_has_role('pg_create_subscription', 'USAGE')`, gives: `GRANT pg_create_subscription TO %1$I`},
-	{online: true, from: 150000, before: 160000, has: `false`, gives: `ALTER ROLE %1$I SUPERUSER (before Postgres 16, nobody else subscribes, which mode online does)`},
+	{has: `has_database_privilege(current_database(), 'CREATE')`, gives: `GRANT CREATE ON DATABASE %2$I TO %1$I`}, // for the register
+	{has: `pg_has_role('pg_signal_backend', 'USAGE')`, gives: `GRANT pg_signal_backend TO %1$I`},                  // to keep a tenant out while it is sent back
+	// Managed servers let roles of their own do what the catalogue says nobody else may, so it is tried.
+	{from: 150000, try: unfired, gives: `GRANT SET ON PARAMETER session_replication_role TO %1$I`},
+	{before: 150000, try: unfired, gives: `ALTER ROLE %1$I SUPERUSER (before Postgres 15, nobody else copies without triggers)`},
+	{online: true, from: 160000, has: `pg_has_role('pg_create_subscription', 'USAGE') or ` + managed, gives: `GRANT pg_create_subscription TO %1$I`},
+	{online: true, from: 150000, before: 160000, has: managed, gives: `ALTER ROLE %1$I SUPERUSER (before Postgres 16, nobody else subscribes, which mode online does)`},
 }
 
 // Check says what the role of this program lacks to make databases on the server, to fill them, and to take them back, as the SQL that gives it. It fails where the server does not let it in.
@@ -36,7 +46,10 @@ func (s *Server) Check(ctx context.Context, online bool) (lacks []string, err er
 			}
 			var has bool
 			var gives string
-			err := conn.QueryRow(ctx, `select rolsuper or `+n.has+`, format($1, current_user, current_database()) from pg_roles where rolname = current_user`, n.gives).Scan(&has, &gives)
+			err := conn.QueryRow(ctx, `select rolsuper or `+cmp.Or(n.has, `false`)+`, format($1, current_user, current_database()) from pg_roles where rolname = current_user`, n.gives).Scan(&has, &gives)
+			if err == nil && !has && n.try != "" {
+				has, err = may(ctx, conn, n.try)
+			}
 			if err != nil {
 				return err
 			}
@@ -47,4 +60,21 @@ func (s *Server) Check(ctx context.Context, online bool) (lacks []string, err er
 		return nil
 	})
 	return lacks, err
+}
+
+// may reports whether the role may do what is undone at once.
+func may(ctx context.Context, conn *pgx.Conn, statement string) (bool, error) {
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return false, err
+	}
+	_, err = tx.Exec(ctx, statement)
+	if e := tx.Rollback(ctx); err == nil {
+		return true, e
+	}
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) && refused.Code == "42501" {
+		err = nil
+	}
+	return false, err
 }
