@@ -12,16 +12,31 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
+// emptied takes all streams away, and says which there have to be.
+func emptied(w *world) streams.Plan {
+	w.T.Helper()
+	plan := streams.Plan{States: []string{consumertest.Things.Plural}}
+	for _, c := range plan.Configs() {
+		require.NoError(w.T, w.JS.DeleteStream(w.Ctx, c.Name))
+	}
+	return plan
+}
+
+// restored leaves the streams as a restore of nothing does: they begin at 1000, and versions above 5000.
+func restored(w *world) {
+	w.T.Helper()
+	plan := emptied(w)
+	require.NoError(w.T, plan.Begin(w.Ctx, w.JS, 1000, "mark", nil))
+	require.NoError(w.T, plan.Finish(w.Ctx, w.JS, 5000))
+}
+
 // An engine that runs on while its streams are made anew by a restore takes nothing before that has ended, and gives out nothing then that was given out.
 func TestAnEngineBesideARestore(t *testing.T) {
 	t.Parallel()
 	w, n := noted(t, consumertest.Things)
 	w.start()
 	require.EqualValues(t, 1, w.Ask(consumertest.ToThing("a", "create", "")).Version)
-	plan := streams.Plan{States: []string{consumertest.Things.Plural}}
-	for _, c := range plan.Configs() {
-		require.NoError(t, w.JS.DeleteStream(w.Ctx, c.Name))
-	}
+	plan := emptied(w)
 	require.NoError(t, plan.Begin(w.Ctx, w.JS, 1000, "mark", nil))
 	require.NoError(t, plan.Begin(w.Ctx, w.JS, 1000, "mark", nil), "it may be called again")
 	require.ErrorIs(t, plan.Begin(w.Ctx, w.JS, 1000, "another", nil), streams.ErrOccupied)
@@ -61,12 +76,7 @@ func TestAnEngineBesideARestore(t *testing.T) {
 func TestARefusalAfterARestoreIsNoLostValue(t *testing.T) {
 	t.Parallel()
 	w, n := noted(t, consumertest.Things)
-	plan := streams.Plan{States: []string{consumertest.Things.Plural}}
-	for _, c := range plan.Configs() {
-		require.NoError(t, w.JS.DeleteStream(w.Ctx, c.Name))
-	}
-	require.NoError(t, plan.Begin(w.Ctx, w.JS, 1000, "mark", nil))
-	require.NoError(t, plan.Finish(w.Ctx, w.JS, 5000))
+	restored(w)
 	w.start()
 	idle := consumertest.ToThing("a", "idle", "")
 	idle.ID = "key"
@@ -87,12 +97,7 @@ func TestARefusalAfterARestoreIsNoLostValue(t *testing.T) {
 func TestEventsThatAreLostAfterARestore(t *testing.T) {
 	t.Parallel()
 	w, _ := noted(t, consumertest.Things)
-	plan := streams.Plan{States: []string{consumertest.Things.Plural}}
-	for _, c := range plan.Configs() {
-		require.NoError(t, w.JS.DeleteStream(w.Ctx, c.Name))
-	}
-	require.NoError(t, plan.Begin(w.Ctx, w.JS, 1000, "mark", nil))
-	require.NoError(t, plan.Finish(w.Ctx, w.JS, 5000))
+	restored(w)
 	w.start()
 	require.EqualValues(t, 5001, w.Ask(consumertest.ToThing("a", "create", "")).Version)
 	w.Stop()
