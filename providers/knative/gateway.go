@@ -74,19 +74,35 @@ func (g *Gateway) write(ctx context.Context, r *providers.Request, f func(c *cal
 	case <-c.ctx.Done():
 		return c.late()
 	}
-	for range tries {
-		live, err := c.get()
-		if err != nil && !providers.IsNotFound(err) {
+	return c.again(func() error {
+		live, err := find[object](c)
+		if err != nil {
 			return err
 		}
 		if err := n.pass(r, live, g.config.Owner); err != nil {
 			return err
 		}
-		if err := f(c, live); !errors.Is(err, errOvertaken) {
+		return f(c, live)
+	})
+}
+
+// again runs f until it is not overtaken.
+func (c *call) again(f func() error) error {
+	for range tries {
+		if err := f(); !errors.Is(err, errOvertaken) {
 			return err
 		}
 	}
-	return providers.Later(soon, "the Knative service %s/%s is being changed by others all the time", c.space, r.Name)
+	return providers.Later(soon, "the %s %s/%s is being changed by others all the time", c.kind.word, c.space, c.name)
+}
+
+// find is the object of a call, or nil where there is none.
+func find[T any](c *call) (*T, error) {
+	live, err := get[T](c)
+	if providers.IsNotFound(err) {
+		return nil, nil
+	}
+	return live, err
 }
 
 // pass refuses a request that is older than one seen here, or than the one that the object tells of.

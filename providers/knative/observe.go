@@ -14,6 +14,9 @@ import (
 	"github.com/bcc94042/instar/providers"
 )
 
+// Terminating is the reason of what is being deleted.
+const Terminating = "Terminating"
+
 // Observe reads the object. One that is not ours is not there, nor one that was handed over and that nobody has applied to.
 func (g *Gateway) Observe(ctx context.Context, req providers.ObserveRequest) (service.Observation, error) {
 	o, err := g.own(ctx, &req.Request)
@@ -54,7 +57,7 @@ func (o *object) observation() service.Observation {
 	}
 	ready := o.condition("Ready")
 	if o.Metadata.DeletionTimestamp != "" {
-		ready = condition{Status: machines.Unknown, Reason: "Terminating", Message: "the Knative service is being deleted"}
+		ready = condition{Status: machines.Unknown, Reason: Terminating, Message: "the Knative service is being deleted"}
 	}
 	seen.Ready, seen.Reason, seen.Message = ready.Status, ready.Reason, ready.Message
 	if len(seen.Traffic) > 0 {

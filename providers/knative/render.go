@@ -17,15 +17,12 @@ import (
 )
 
 // wanted is the object of a request, to take the place of live, which is nil when there is none.
-func (g *Gateway) wanted(req *providers.ApplyRequest, pod *Pod, live *object) (*object, error) {
+func (g *Gateway) wanted(req *providers.ApplyRequest, live *object) (*object, error) {
 	if probes[req.Spec.Probe.Kind()] == nil {
 		return nil, providers.Errorf(providers.Invalid, "probe: %q is not one of %s", req.Spec.Probe.Type, strings.Join(service.ProbeTypes, ", "))
 	}
 	o := &object{APIVersion: resource.GroupVersion().String(), Kind: "Service"}
 	o.Spec.Template = templateOf(&req.Spec)
-	if pod != nil {
-		pod.into(&o.Spec.Template.Spec, req.Name)
-	}
 	o.Spec.Template.Metadata.Annotations[markHash] = req.Hash
 	o.Spec.Template.Metadata.Annotations[markGeneration] = revisionOf(req, live)
 	fields, err := json.Marshal(o.fields())
@@ -39,9 +36,6 @@ func (g *Gateway) wanted(req *providers.ApplyRequest, pod *Pod, live *object) (*
 			markHash: req.Hash, markLife: req.UID, markAttempt: req.Attempt, markFence: strconv.FormatUint(req.Fence, 10), markFields: string(fields),
 			markGeneration: strconv.FormatUint(req.Generation, 10),
 		},
-	}
-	if pod != nil {
-		pod.keep(o, live)
 	}
 	if live != nil {
 		o.Metadata.UID, o.Metadata.ResourceVersion = live.Metadata.UID, live.Metadata.ResourceVersion

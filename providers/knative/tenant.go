@@ -2,10 +2,7 @@ package knative
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,17 +30,6 @@ func (g *Gateway) ObservePod(ctx context.Context, req providers.Request) (now se
 	return o.observation(), o.Metadata.Annotations[markAddress], nil
 }
 
-// keep is what the object of a release is told of its address, and has of it already.
-func (p *Pod) keep(o, live *object) {
-	address := p.Address
-	if address == "" && live != nil {
-		address = live.Metadata.Annotations[markAddress]
-	}
-	if address != "" {
-		o.Metadata.Annotations[markAddress] = address
-	}
-}
-
 // ApplyPod is [Gateway.Apply] of a release. Its files are a Secret of the cluster that goes with the object, and are what the last ApplyPod says.
 func (g *Gateway) ApplyPod(ctx context.Context, req providers.ApplyRequest, p *Pod) error {
 	_, err := g.apply(ctx, req, p)
@@ -53,8 +39,16 @@ func (g *Gateway) ApplyPod(ctx context.Context, req providers.ApplyRequest, p *P
 // filesOf is the Secret with the files of a release. No tenant has a mark of that name: they are labels.
 func filesOf(name string) string { return name + ".files" }
 
-// into adds the pod to the one of a template.
-func (p *Pod) into(s *revisionSpec, name string) {
+// into adds the pod to an object that is to take the place of live, which is nil where there is none.
+func (p *Pod) into(o, live *object) {
+	address := p.Address
+	if address == "" && live != nil {
+		address = live.Metadata.Annotations[markAddress]
+	}
+	if address != "" {
+		o.Metadata.Annotations[markAddress] = address
+	}
+	s := &o.Spec.Template.Spec
 	s.AutomountToken = new(bool)
 	c := &s.Containers[0]
 	c.Args, c.Security = p.Args, &security{Capabilities: capabilities{Drop: []string{"ALL"}}}
@@ -69,7 +63,7 @@ func (p *Pod) into(s *revisionSpec, name string) {
 		c.Resources.Limits = limits
 	}
 	if len(p.Files) > 0 {
-		s.Volumes = []volume{{Name: "files", Secret: fromSecret{filesOf(name)}}}
+		s.Volumes = []volume{{Name: "files", Secret: fromSecret{filesOf(o.Metadata.Name)}}}
 		c.VolumeMounts = []mount{{Name: "files", MountPath: p.FilesAt, ReadOnly: true}}
 	}
 }
@@ -84,7 +78,7 @@ func (c *call) give(r *providers.Request, of *object, p *Pod) error {
 	if err != nil {
 		return err
 	}
-	wanted := c.gateway.secretOf(s, r, live)
+	wanted := s.secretOf(r, live)
 	wanted.Metadata.OwnerReferences = []ownedBy{{of.APIVersion, of.Kind, of.Metadata.Name, of.Metadata.UID, true}}
 	wanted.Data = map[string][]byte{}
 	for name, text := range p.Files {
@@ -94,18 +88,9 @@ func (c *call) give(r *providers.Request, of *object, p *Pod) error {
 	return err
 }
 
-// find is the Secret of a call, or nil where there is none.
-func (c *call) find() (*secret, error) {
-	live, err := get[secret](c)
-	if providers.IsNotFound(err) {
-		return nil, nil
-	}
-	return live, err
-}
-
 // held is the Secret of a call, or nil where there is none. One that is not ours is Invalid.
 func (c *call) held() (*secret, error) {
-	live, err := c.find()
+	live, err := find[secret](c)
 	switch {
 	case live == nil:
 		return nil, err
@@ -118,9 +103,9 @@ func (c *call) held() (*secret, error) {
 }
 
 // secretOf is a Secret without data, to take the place of live, which is nil where there is none.
-func (g *Gateway) secretOf(c *call, r *providers.Request, live *secret) *secret {
+func (c *call) secretOf(r *providers.Request, live *secret) *secret {
 	s := &secret{APIVersion: "v1", Kind: "Secret", Metadata: metadata{
-		Name: c.name, Namespace: c.space, ResourceVersion: neverWritten, Labels: g.labels(r), Annotations: map[string]string{markLife: r.UID},
+		Name: c.name, Namespace: c.space, ResourceVersion: neverWritten, Labels: c.gateway.labels(r), Annotations: map[string]string{markLife: r.UID},
 	}}
 	if live != nil {
 		s.Metadata.UID, s.Metadata.ResourceVersion = live.Metadata.UID, live.Metadata.ResourceVersion
@@ -137,8 +122,8 @@ func (g *Gateway) Files(ctx context.Context, r providers.Request) ([]string, err
 		return nil, err
 	}
 	var texts []string
-	for _, name := range slices.Sorted(maps.Keys(live.Data)) {
-		texts = append(texts, string(live.Data[name]))
+	for _, text := range live.Data {
+		texts = append(texts, string(text))
 	}
 	return texts, nil
 }
@@ -151,7 +136,7 @@ func (g *Gateway) Mark(ctx context.Context, r providers.Request) error {
 		case err != nil:
 			return err
 		case live == nil:
-			_, err := patch(c, g.secretOf(c, &r, nil))
+			_, err := patch(c, c.secretOf(&r, nil))
 			return err
 		case !live.marks(&r):
 			return providers.Errorf(providers.Invalid, "the Secret %s/%s says that the name is not of %s but of %s: take another name", c.space, c.name, r.UID, live.Metadata.Annotations[markLife])
@@ -163,7 +148,7 @@ func (g *Gateway) Mark(ctx context.Context, r providers.Request) error {
 // Unmark takes that back. That there is no such mark, or only another's, is fine.
 func (g *Gateway) Unmark(ctx context.Context, r providers.Request) error {
 	return g.marked(ctx, &r, func(c *call) error {
-		live, err := c.find()
+		live, err := find[secret](c)
 		if live == nil || !live.Metadata.ours(g.config.Owner) || !live.marks(&r) {
 			return err
 		}
@@ -183,10 +168,5 @@ func (g *Gateway) marked(ctx context.Context, r *providers.Request, f func(c *ca
 	c, end := g.call(ctx, r)
 	defer end()
 	c = c.secret(r.Name)
-	for range tries {
-		if err := f(c); !errors.Is(err, errOvertaken) {
-			return err
-		}
-	}
-	return providers.Later(soon, "the Secret %s/%s is being changed by others all the time", c.space, c.name)
+	return c.again(func() error { return f(c) })
 }

@@ -33,11 +33,14 @@ func (g *Gateway) apply(ctx context.Context, req providers.ApplyRequest, pod *Po
 		if err := c.mayApply(&req, live); err != nil {
 			return err
 		}
-		wanted, err := g.wanted(&req, pod, live)
+		wanted, err := g.wanted(&req, live)
 		if err != nil {
 			return err
 		}
-		now, err := patch[object](c, wanted)
+		if pod != nil {
+			pod.into(wanted, live)
+		}
+		now, err := patch(c, wanted)
 		if err != nil {
 			return err
 		}

@@ -29,6 +29,7 @@ import (
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/providers/database/databasetest"
 	"github.com/bcc94042/instar/providers/database/pg"
+	"github.com/bcc94042/instar/providers/platform/app/apptest"
 	"github.com/bcc94042/instar/providers/process/builtin"
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
@@ -70,7 +71,7 @@ func application(version string) int {
 			}
 		}
 	}
-	l, err := listen()
+	l, err := apptest.Listen()
 	if err != nil {
 		return 3
 	}
@@ -101,14 +102,6 @@ func application(version string) int {
 		return 4
 	}
 	return 0
-}
-
-// listen is the socket that was handed over, or one on HOST and PORT.
-func listen() (net.Listener, error) {
-	if os.Getenv("LISTEN_FDS") == "1" {
-		return net.FileListener(os.NewFile(3, "socket"))
-	}
-	return net.Listen("tcp", net.JoinHostPort(os.Getenv("HOST"), os.Getenv("PORT")))
 }
 
 // world is a server in a process of its own, with databases and a certificate authority.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/providers"
@@ -97,10 +99,7 @@ func (e *UnhealthyError) Error() string {
 
 // RedactError takes secrets out of what an error of this package or of package providers says.
 func RedactError(err error, secrets map[string]string) error {
-	var words []string
-	for _, s := range secrets {
-		words = append(words, Words(s)...)
-	}
+	words := Words(slices.Collect(maps.Values(secrets))...)
 	var unhealthy *UnhealthyError
 	var e *providers.Error
 	switch {

@@ -186,21 +186,23 @@ func regular(in *os.Root, name string, most int) (raw []byte, err error) {
 // shortest is the length of a line or value of a file from which on it is hidden: what is shorter, as the name of a region, is in many a message and tells nothing.
 const shortest = 8
 
-// Words are what is not to be read of a secret: itself, the password that a URL has, and of a file, such as the credentials of S3, each line and each value behind a =.
-func Words(secret string) (list []string) {
-	secret = strings.TrimSpace(secret)
-	list = append(list, secret)
-	for line := range strings.Lines(secret) {
-		_, value, _ := strings.Cut(line, "=")
-		for _, word := range []string{strings.TrimSpace(line), strings.Trim(strings.TrimSpace(value), `"'`)} {
-			if len(word) >= shortest {
-				list = append(list, word)
+// Words are what is not to be read of secrets: themselves, the password that a URL has, and of a file, such as the credentials of S3, each line and each value behind a =.
+func Words(secrets ...string) (list []string) {
+	for _, secret := range secrets {
+		secret = strings.TrimSpace(secret)
+		list = append(list, secret)
+		for line := range strings.Lines(secret) {
+			_, value, _ := strings.Cut(line, "=")
+			for _, word := range []string{strings.TrimSpace(line), strings.Trim(strings.TrimSpace(value), `"'`)} {
+				if len(word) >= shortest {
+					list = append(list, word)
+				}
 			}
 		}
-	}
-	if u, err := url.Parse(secret); err == nil {
-		if word, ok := u.User.Password(); ok {
-			list = append(list, word, url.QueryEscape(word), url.PathEscape(word))
+		if u, err := url.Parse(secret); err == nil {
+			if word, ok := u.User.Password(); ok {
+				list = append(list, word, url.QueryEscape(word), url.PathEscape(word))
+			}
 		}
 	}
 	return slices.DeleteFunc(list, func(s string) bool { return s == "" })

@@ -35,17 +35,23 @@ var _ app.Virtual = (*Apps)(nil)
 // Check fails for versions that cannot be run.
 func (a *Apps) Check() error {
 	for _, name := range slices.Sorted(maps.Keys(a.Versions)) {
-		err := a.Gateway.CheckImage(a.Versions[name].Image)
-		if a.Versions[name].Image == "" {
-			err = providers.Errorf(providers.Invalid, "the kind knative runs images, and it has none")
-		}
-		for _, v := range reserved {
-			if _, ok := a.Versions[name].Env[v]; ok && err == nil {
-				err = providers.Errorf(providers.Invalid, "env: %s is what Knative sets: leave it out", v)
-			}
-		}
-		if err != nil {
+		if err := a.check(a.Versions[name]); err != nil {
 			return fmt.Errorf("version %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (a *Apps) check(p app.Program) error {
+	if p.Image == "" {
+		return providers.Errorf(providers.Invalid, "the kind knative runs images, and it has none")
+	}
+	if err := a.Gateway.CheckImage(p.Image); err != nil {
+		return err
+	}
+	for _, v := range reserved {
+		if _, ok := p.Env[v]; ok {
+			return providers.Errorf(providers.Invalid, "env: %s is what Knative sets: leave it out", v)
 		}
 	}
 	return nil
@@ -106,7 +112,7 @@ func (a *Apps) deploy(ctx context.Context, r *app.Release) (string, error) {
 			return "", err
 		}
 		fallthrough
-	case has.Reason == terminating:
+	case has.Reason == knative.Terminating:
 		if err := a.Remove(ctx, *r); err != nil {
 			return "", err
 		}
@@ -148,10 +154,8 @@ func (a *Apps) wanted(ctx context.Context, r *app.Release) (want providers.Apply
 		at := env[name+"_FILE"]
 		pod.FilesAt, pod.Files[path.Base(at)] = path.Dir(at), secret
 	}
-	want.Spec = service.Spec{Image: p.Image, Env: maps.Clone(p.Env), Probe: service.Probe{Path: a.Health, StartupSeconds: int(a.startup() / time.Second)}}
-	if want.Spec.Env == nil {
-		want.Spec.Env = map[string]string{}
-	}
+	want.Spec = service.Spec{Image: p.Image, Env: map[string]string{}, Probe: service.Probe{Path: a.Health, StartupSeconds: int(a.startup() / time.Second)}}
+	maps.Copy(want.Spec.Env, p.Env)
 	maps.Copy(want.Spec.Env, env)
 	// The secrets are not part of it: it can be read in the cluster. One that changes is changed in the file.
 	want.Hash, err = machines.Hash(struct {
@@ -167,9 +171,6 @@ func (a *Apps) wanted(ctx context.Context, r *app.Release) (want providers.Apply
 }
 
 func (a *Apps) startup() time.Duration { return cmp.Or(a.Startup, time.Minute) }
-
-// terminating is the reason of what is being deleted.
-const terminating = "Terminating"
 
 // settled reports whether what was observed is of the last Apply.
 func settled(o *service.Observation) bool { return o.ObservedGeneration == o.Generation }
@@ -193,7 +194,7 @@ func (a *Apps) await(ctx context.Context, r *app.Release) (string, error) {
 		switch {
 		case again && ctx.Err() == nil && time.Since(begun) <= a.startup()+late: // the release goes on starting without the API server
 			pause = min(max(poll, providers.Failure(err).RetryAfter), late)
-		case providers.IsNotFound(err), err == nil && now.Reason == terminating:
+		case providers.IsNotFound(err), err == nil && now.Reason == knative.Terminating:
 			return "", providers.Errorf(providers.Unavailable, "the release %s was removed while it started", r.Name)
 		case err != nil:
 			return "", err
@@ -272,11 +273,7 @@ func (a *Apps) hide(ctx context.Context, req providers.Request, message string) 
 	if err != nil {
 		return fmt.Sprintf("its message is in the cluster, and not told: %v", err)
 	}
-	var words []string
-	for _, f := range files {
-		words = append(words, app.Words(f)...)
-	}
-	return app.Redact(message, words)
+	return app.Redact(message, app.Words(files...))
 }
 
 // Remove ends a release, and returns when nothing of it is left. That there is none, or only somebody else's, is fine.

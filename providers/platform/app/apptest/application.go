@@ -24,7 +24,7 @@ type Facts struct {
 
 // Application is one that knows nothing of Instar: it serves the socket that it was handed, or listens on HOST and PORT. A test's TestMain runs it, and exits with what it returns.
 func Application(version string) int {
-	l, err := listen()
+	l, err := Listen()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "no socket:", err)
 		return 3
@@ -65,7 +65,8 @@ func factsOf(version, secret string) Facts {
 	}
 }
 
-func listen() (net.Listener, error) {
+// Listen is the socket that was handed over, or one on HOST and PORT.
+func Listen() (net.Listener, error) {
 	if os.Getenv("LISTEN_FDS") == "1" && os.Getenv("LISTEN_PID") == fmt.Sprint(os.Getpid()) {
 		return net.FileListener(os.NewFile(3, "socket"))
 	}
