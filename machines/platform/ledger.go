@@ -57,7 +57,7 @@ func resources(d *Data, g *session.Stage) []session.Entry {
 		return []session.Entry{{Kind: KindCert, Name: d.PrimaryDomain}}
 	case g.Step == stepSwitch:
 		return []session.Entry{{Kind: database.KindRuntime, Name: db}}
-	case g.State == Upgrading && g.Step == stepDeploy && d.Upgrade != nil: // a session that was resolved as ready is asked for all stages
+	case g.State == Upgrading && g.Step == stepDeploy:
 		return []session.Entry{{Kind: KindApp, Name: d.appName(d.Upgrade.Release)}}
 	}
 	return nil

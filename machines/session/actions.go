@@ -281,7 +281,11 @@ func (k *Kind[D]) letInDone(s *machines.Tx[D]) {
 	for _, r := range machines.Body[Results](s).Actions {
 		if r.Epoch > 0 { // whoever has switched: what leads to the session's database is taken back with it
 			t.Epoch = r.Epoch
-			k.intend(s, func(e *Entry) bool { return e.Kind == KindRuntime }, k.Stages...)
+			for i := range k.Stages {
+				if g := &k.Stages[i]; g.Effect == "switch" {
+					k.Intend(s, g)
+				}
+			}
 			k.Mark(s, Created, KindRuntime)
 		}
 	}

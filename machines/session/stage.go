@@ -145,18 +145,12 @@ func (k *Kind[D]) Planned(d *D, state string) []Action {
 
 // Intend writes into the ledger what a stage may create. What is there, and was not taken back, stays.
 func (k *Kind[D]) Intend(s *machines.Tx[D], g *Stage) {
-	k.intend(s, func(*Entry) bool { return true }, *g)
-}
-
-func (k *Kind[D]) intend(s *machines.Tx[D], chosen func(*Entry) bool, stages ...Stage) {
 	t := k.of(s.Data).trail()
 	ledger := slices.Clone(t.Ledger)
-	for i := range stages {
-		for _, e := range k.Resources(s.Data, &stages[i]) {
-			if chosen(&e) && !slices.ContainsFunc(ledger, func(old Entry) bool { return old.Kind == e.Kind && old.Name == e.Name }) {
-				e.State, e.At = Intended, s.Now()
-				ledger = append(ledger, e)
-			}
+	for _, e := range k.Resources(s.Data, g) {
+		if !slices.ContainsFunc(ledger, func(old Entry) bool { return old.Kind == e.Kind && old.Name == e.Name }) {
+			e.State, e.At = Intended, s.Now()
+			ledger = append(ledger, e)
 		}
 	}
 	t.Ledger = ledger

@@ -69,7 +69,7 @@ func (j *job) kinds(kinds ...catalog.Kind) (list []*catalog.Table) {
 
 // alone does a comparison of mode online that no other run of the same attempt counts beside. The fence of one that has ended with its process is lifted: the tenant writes while everything is compared.
 // That of one that has ended well stays, as its report may be on its way.
-func (j *job) alone(ctx context.Context, follow func(context.Context) (any, error)) (any, error) {
+func (j *job) alone(ctx context.Context) (any, error) {
 	run := rand.Text()
 	ended, err := j.source.Compare(ctx, run)
 	if err == nil && !ended {
@@ -78,7 +78,7 @@ func (j *job) alone(ctx context.Context, follow func(context.Context) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	verified, err := follow(ctx)
+	verified, err := j.follow(ctx)
 	if err == nil && !ended {
 		err = j.source.Compared(ctx, run)
 	}

@@ -265,7 +265,7 @@ func (j *job) verify(ctx context.Context) (_ any, err error) {
 	}
 	j.mover.Fenced = j.body.Request.Mode != machine.ModeSnapshot // mode online reads this way what is shared with others
 	if j.online() {
-		return j.alone(ctx, j.follow)
+		return j.alone(ctx)
 	}
 	v, err := j.mover.Verify(ctx, true)
 	if err != nil {

@@ -68,7 +68,7 @@ func (b *Backlog) Run(ctx context.Context) error {
 func (b *Backlog) once(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, b.within)
 	defer cancel()
-	found, sizes, buckets := map[string]uint64{}, map[string]streamSize{}, b.bucketSizes(ctx)
+	found, sizes := map[string]uint64{}, map[string]streamSize{}
 	for _, name := range []string{streams.CommandStream, streams.EffectStream, streams.EventStream, streams.DeadStream} {
 		s, err := b.js.Stream(ctx, b.names.Stream(name))
 		if err != nil {
@@ -83,6 +83,7 @@ func (b *Backlog) once(ctx context.Context) {
 			}
 		}
 	}
+	buckets := b.bucketSizes(ctx) // last: where it is slow, the streams are known
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.found, b.sizes, b.buckets = found, sizes, buckets

@@ -35,8 +35,9 @@ type work struct {
 
 // run is an attempt.
 type run struct {
-	key, id, typ, pool  string
-	queued, start, over uint64 // places; over is 0 while it runs
+	key, id             string
+	scopes              []string // what limits it
+	queued, start, over uint64   // places; over is 0 while it runs
 }
 
 func (r *run) String() string { return r.key + " " + r.id }
@@ -65,16 +66,22 @@ func (l *Log) Command(seq uint64) {
 	l.at[seq] = l.now
 }
 
+// limiting reports whether an entity is a task, or limits tasks.
+func limiting(x *seen.Entity) bool {
+	return x.Machine == task.Machine || x.Machine == queue.Machine || x.Machine == repository.Machine
+}
+
 // Value takes a value that was stored, also once more, or in the place of some that were lost.
 func (l *Log) Value(x *seen.Entity, v *seen.Value) {
+	if l.values == nil || !limiting(x) {
+		return
+	}
 	id := x.String()
 	list := l.values[id]
 	for len(list) > 0 && list[len(list)-1].version >= v.Version {
 		list = list[:len(list)-1]
 	}
-	if l.values != nil {
-		l.values[id] = append(list, written{v.Version, l.at[v.Mark]})
-	}
+	l.values[id] = append(list, written{v.Version, l.at[v.Mark]})
 }
 
 // place is that of the command which has made a version. Several versions that were written at once have that of the last one.
@@ -89,17 +96,17 @@ func (l *Log) place(x *seen.Entity, version uint64) uint64 {
 
 // Event takes an event that was stored, and says what is wrong with the ends of attempts. It takes each once.
 func (l *Log) Event(x *seen.Entity, ev *seen.Event) string {
-	if !ev.Numbered || l.ids == nil || l.ids[ev.EventID] {
+	if !ev.Numbered || l.ids == nil || l.ids[ev.EventID] || !limiting(x) {
 		return ""
 	}
 	l.ids[ev.EventID] = true
 	place := l.place(x, ev.Version)
-	switch x.Machine.Name {
-	case task.Machine.Name:
+	switch x.Machine {
+	case task.Machine:
 		return l.task(x, ev, place)
-	case queue.Machine.Name:
+	case queue.Machine:
 		l.queue(x.Key, ev, place)
-	case repository.Machine.Name:
+	case repository.Machine:
 		l.repository(x.Key, ev, place)
 	}
 	return ""
@@ -120,7 +127,7 @@ func (l *Log) task(x *seen.Entity, ev *seen.Event, place uint64) string {
 	case task.EventStarted:
 		before := t.runs
 		t.runs, t.started[d.AttemptID] = d.AttemptID, len(l.runs)
-		l.runs = append(l.runs, run{key: x.Key, id: d.AttemptID, typ: d.Type, pool: d.Pool, queued: t.queued, start: place})
+		l.runs = append(l.runs, run{key: x.Key, id: d.AttemptID, scopes: scopes(x.Key, d.Type, d.Pool), queued: t.queued, start: place})
 		if before != "" {
 			return fmt.Sprintf("attempt %s was started, and %s has not ended", d.AttemptID, before)
 		}
@@ -240,10 +247,7 @@ func (c *limited) changed(most int, place, told uint64) {
 // most is the highest limit that may have held when a start was decided: at any time since the task was queued. A change that was told before that has taken the place of what held before it, and one that was stored
 // after the start has no part in it.
 func (l *Log) most(name string, r *run) int {
-	most := none
-	if !strings.HasPrefix(name, repo) {
-		most = unset(name)
-	}
+	most := unset(name)
 	c := l.limits[name]
 	if c == nil {
 		return most
@@ -262,11 +266,11 @@ func (l *Log) most(name string, r *run) int {
 
 const repo = "repository "
 
-// scopes are what limits an attempt.
-func (r *run) scopes() []string {
-	namespace, rest, _ := strings.Cut(r.key, ".")
+// scopes are what limits an attempt of a task.
+func scopes(key, typ, pool string) []string {
+	namespace, rest, _ := strings.Cut(key, ".")
 	parent, _, _ := strings.Cut(rest, ".")
-	of := queue.Of(r.typ, r.pool)
+	of := queue.Of(typ, pool)
 	return []string{"default." + queue.Cluster, namespace + "." + of[0], namespace + "." + of[1], namespace + "." + of[2], repo + namespace + "." + parent}
 }
 
@@ -274,11 +278,11 @@ func (r *run) scopes() []string {
 func (l *Log) Exceeded() string {
 	for i := range l.runs {
 		r := &l.runs[i]
-		for s, name := range r.scopes() {
+		for s, name := range r.scopes {
 			var at []string
 			for j := range l.runs {
 				o := &l.runs[j]
-				if o.scopes()[s] == name && o.start <= r.start && (o.over == 0 || o.over > r.start || i == j) {
+				if o.scopes[s] == name && o.start <= r.start && (o.over == 0 || o.over > r.start || i == j) {
 					at = append(at, o.String())
 				}
 			}

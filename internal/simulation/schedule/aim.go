@@ -11,11 +11,12 @@ import (
 // Aimed is the schedule of a seed in which one kind of fault strikes again and again, while clients go on for long enough to see what comes of it. The kind is one such as "again", or, with
 // the moment that it waits for, "zombie@timer"; none leaves the schedule as it is. Behind "tasks/", or with "tasks" alone, tasks are queued and run in all seeds. So it takes tens of seeds to show what comes of a guard that is missing, instead of thousands.
 func Aimed(o Options, what string) Options {
-	if rest, ok := strings.CutPrefix(what, "tasks"); ok && o.Tasks {
+	if rest, ok := strings.CutPrefix(what, "tasks"); ok {
 		what = strings.TrimPrefix(rest, "/")
-	} else if ok {
-		o, what = withTasks(o), strings.TrimPrefix(rest, "/")
-		o.Faults = slices.DeleteFunc(o.Faults, func(f Fault) bool { return f.Kind == "restore" })
+		if !o.Tasks {
+			o = withTasks(o)
+			o.Faults = slices.DeleteFunc(o.Faults, func(f Fault) bool { return f.Kind == "restore" })
+		}
 	}
 	if what == "" {
 		return o

@@ -3,10 +3,10 @@ package admin
 import (
 	"cmp"
 	"context"
-	"errors"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/bcc94042/instar/providers/database/pg"
 )
 
 // need is what the role of this program has to have on servers from one version on and before another one, and the SQL that gives it: %1$I is the role, %2$I the database.
@@ -72,8 +72,7 @@ func may(ctx context.Context, conn *pgx.Conn, statement string) (bool, error) {
 	if e := tx.Rollback(ctx); err == nil {
 		return true, e
 	}
-	var refused *pgconn.PgError
-	if errors.As(err, &refused) && refused.Code == "42501" {
+	if pg.State(err) == pg.Forbidden {
 		err = nil
 	}
 	return false, err

@@ -59,6 +59,7 @@ const (
 	UnknownFunction = "42883"
 	NoDatabase      = "3D000"
 	Closed          = "55000" // a database that takes no connections, as in quarantine
+	Forbidden       = "42501"
 	ReadOnly        = "25006" // what the fence says
 	Serialization   = "40001"
 )
