@@ -72,7 +72,7 @@ auth:
     idp.claims = { groups: ['lookers'], email: 'ann@example.com', email_verified: true };
     await go();
     await page.getByRole('heading', { name: 'services' }).waitFor();
-    assert.equal(page.url(), `${server.url}/ui/machines/service?q=hello`, 'the page that was asked for, and nothing else in the address');
+    assert.equal(page.url(), `${server.url}/ui/machines/service?q=hello&namespace=*`, 'the page that was asked for, and nothing else in the address than what a list says');
     await page.locator('.pill', { hasText: 'Live' }).waitFor();
     const cookies = await context.cookies();
     assert.deepEqual(cookies.filter((c) => c.name.startsWith('instar')).map((c) => [c.name, c.httpOnly, c.sameSite]), [['instar_session', true, 'Strict']]);

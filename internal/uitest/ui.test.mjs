@@ -44,13 +44,13 @@ test('how long entities stay in a state is shown in the diagram', async () => {
 
 test('what is open in a timeline stays open when something happens', async () => {
   const context = await browser.newContext({ viewport: desktop });
-  const page = await openPage(context, server, '/ui/entities/service/web-6');
+  const page = await openPage(context, server, '/ui/entities/service/web-7');
   await page.waitForSelector('.pill:has-text("Live")');
   const newest = page.locator('.step').first();
   await newest.locator('button[aria-expanded]').click();
   await newest.locator('.json').waitFor();
   await newest.evaluate((li) => { li.dataset.mark = 'opened'; });
-  assert.equal((await server.ask('/v1/services/web-6/label', { labels: { now: 'another' } })).status, 200);
+  assert.equal((await server.ask('/v1/services/web-7/label', { labels: { now: 'another' } })).status, 200);
   await until('the event is there', async () => (await page.locator('.step').first().getAttribute('data-mark')) === null);
   assert.equal(await page.locator('.step[data-mark=opened] .json').count(), 1, 'it is the same element, and open');
   assert.deepEqual(page.wrong, []);
