@@ -54,6 +54,24 @@ function withQuery(path, query) {
 /** get reads. */
 export const get = (path, query, signal) => send('GET', path, { query, signal });
 
+/** atLeast is so many items of a list, if it has them, and whether there are more. */
+export async function atLeast(least, path, query, signal) {
+  const items = [];
+  let next;
+  do {
+    const { data } = await get(path, { ...query, limit: 500, cursor: next }, signal);
+    items.push(...data.items);
+    next = data.nextCursor;
+  } while (next && items.length < least);
+  return { items, more: !!next };
+}
+
+/** living are the states of a machine that are no end. */
+export const living = (m) => m.states.filter((s) => !s.terminal).map((s) => s.name);
+
+/** isName reports whether a text can be a namespace, or the name of an entity. */
+export const isName = (text) => /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(text);
+
 /** send sends a request of any method; a body is sent as JSON, and json is one that is JSON already: a number in it may be one that JavaScript cannot hold. */
 export async function send(method, path, { body, json = body === undefined ? undefined : JSON.stringify(body), headers = {}, query, signal } = {}) {
   const init = { method, headers: { Accept: 'application/json', ...headers }, credentials: 'same-origin', signal };

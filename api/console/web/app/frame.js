@@ -1,11 +1,11 @@
 // What is around every page: the side with the pages and machines, the bar with search, the state of the connection and settings, and the menu on phones.
 import { html, classes, useEffect, useRef, useState } from './base.js';
 import { Icon } from './icons.js';
-import { store, stored, useResource, useStore } from './store.js';
-import { machineURL, machines, session, signOut } from './api.js';
+import { paused, store, stored, useResource, useStore } from './store.js';
+import { isName, machineURL, machines, session, signOut } from './api.js';
 import { connection, pause, resume, retry } from './live.js';
 import { useCounts } from './counts.js';
-import { isThere, nav } from './pages.js';
+import { isList, isThere, nav } from './pages.js';
 import { place, useQuery } from './router.js';
 import { count, prefs } from './time.js';
 import { showHelp, showPalette } from './keys.js';
@@ -15,9 +15,6 @@ const menuOpen = store(false);
 
 /** namespace is what lists show: a name, or '*' for all that the reader may see. It is remembered; the address of a list says it, too, so that who is passed that on sees the same list. */
 export const namespace = stored('namespace', '*');
-
-/** isList says whether a page is a list, whose address has the namespace: in that of an entity it is a part of the name. */
-const isList = (path) => /^\/ui\/(machines\/[^/]+|services|discovery|tasks|tenants)\/?$/.test(path);
 
 /** useNamespace is that of a list: what its address says, or what was chosen before, which is written into the address then. */
 export function useNamespace() {
@@ -86,7 +83,9 @@ const states = {
 };
 
 function Connection() {
-  const state = useStore(connection);
+  const held = useStore(paused);
+  const stream = useStore(connection);
+  const state = held ? 'paused' : stream;
   const [text, tone, title] = states[state];
   const act = () => (state === 'paused' ? resume() : state === 'live' ? pause() : retry());
   return html`<button type="button" class=${'pill pill-' + tone} title=${title} onClick=${act}><span class=${classes('dot', 'dot-' + tone, state === 'live' && 'dot-live')} aria-hidden="true"></span>
@@ -102,7 +101,7 @@ function Namespace() {
   useEffect(() => { if (editing) input.current?.select(); }, [editing]);
   if (who?.namespace && who.namespace !== '*') return html`<span class="pill namespace" title="The token is good for this namespace only">${who.namespace}</span>`;
   const done = (text) => {
-    const to = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(text) ? text : '*';
+    const to = isName(text) ? text : '*';
     if (isList(place.get().path)) setQuery({ namespace: to }); else namespace.set(to);
     edit(false);
   };

@@ -1,23 +1,21 @@
 // What changes, as it changes. useChanges(f, filter) calls f(changes) at most 4 times a second with [{machine, key, item}], and f(null) when changes were
-// missed or the reader resumes after a pause: load again then. followLog(key, f) follows the log of a task. connection is 'connecting', 'live', 'reconnecting', 'paused' or 'signedout'. pause()
+// missed or the reader resumes after a pause: load again then. followLog(key, f) follows the log of a task. connection is 'connecting', 'live', 'reconnecting' or 'signedout'. pause()
 // and resume() concern this tab only. announce(text) says something to screen readers, politely and not too often.
 import { paused, store } from './store.js';
 import { useEffect, useRef } from './base.js';
 import { Logs, Stream } from './stream.js';
 
-/** connection is how the stream stands for this tab. */
+/** connection is how the stream stands, also while this tab is paused. */
 export const connection = store('connecting');
 
 const listeners = new Set();
 const readers = new Map(); // key of a task → who reads its log
 let port;
-let real = 'connecting';
 
 function tell(message) {
   switch (message.type) {
     case 'state':
-      real = message.state;
-      if (!paused.get()) connection.set(real);
+      connection.set(message.state);
       break;
     case 'changes':
       if (!paused.get()) for (const f of [...listeners]) f(message.items);
@@ -87,14 +85,10 @@ export const retry = () => port?.postMessage('now');
 export const again = () => port?.postMessage('again');
 
 /** pause keeps what is shown as it is, until resume. */
-export function pause() {
-  paused.set(true);
-  connection.set('paused');
-}
+export const pause = () => paused.set(true);
 
 export function resume() {
   paused.set(false);
-  connection.set(real);
   for (const key of readers.keys()) port.postMessage({ follow: key }); // from the first line on: readers know which they have
   for (const f of [...listeners]) f(null);
 }

@@ -1,6 +1,7 @@
 // The pages: routes has an address for each, with the module that draws it, loaded when it is needed. A module exports default a component, which gets {params}. nav is
 // what the side shows: an entry with a machine, or several, is there when the server has one of them (isThere). Whether the reader may see it, the page says.
-// To add a page: a module in pages/, a row in routes, and one in nav if it has a place of its own there.
+// To add a page: a module in pages/, a row in routes, one in nav if it has a place of its own there, and its address in lists if it is one.
+import { match } from './router.js';
 
 export const routes = [
   ['/ui', () => import('../pages/home.js')],
@@ -39,3 +40,8 @@ export const nav = [
 
 /** isThere reports whether an entry of nav is shown where these machines are. */
 export const isThere = (entry, machines) => !entry.machine || !!machines?.some((m) => entry.machine.includes(m.name));
+
+const lists = ['/ui/machines/{machine}', '/ui/services', '/ui/discovery', '/ui/tasks', '/ui/tenants'];
+
+/** isList says whether a page is a list, whose address has the namespace: in that of an entity it is a part of the name. */
+export const isList = (path) => lists.some((pattern) => match(pattern, path));

@@ -13,6 +13,9 @@ export function applyTheme() {
   prefs.follow(put);
 }
 
+/** minutesAgo is a moment so many minutes ago, of a whole minute: who asks twice asks the same. */
+export const minutesAgo = (n) => new Date(Math.floor(Date.now() / 60000 - n) * 60000).toISOString();
+
 const now = store(Date.now());
 setInterval(() => !document.hidden && now.set(Date.now()), 1000);
 

@@ -1,6 +1,6 @@
 // One service as its clients find it: its instances with their health, zone and weight, what was seen of them last, and the same for any moment of the past.
 import { html, useEffect, useRef, useState } from '../app/base.js';
-import { entityURL, get, machine } from '../app/api.js';
+import { atLeast, entityURL, get, living, machine } from '../app/api.js';
 import { Dialog, open } from '../app/dialog.js';
 import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
@@ -22,7 +22,8 @@ export default function Discovered({ params }) {
   const it = useResource(async (signal) => {
     const m = await machine('instance');
     const of = await machine('service').catch(() => undefined);
-    const [found, list, own] = await Promise.all([get(path, { namespace: ns, include: 'draining' }, signal), instances(m, ns, service, ended, wanted.current, signal),
+    const query = { namespace: ns, parent: service, include: 'data', state: ended ? undefined : living(m) }; // those that have ended are kept for a day, and would be before those that are there
+    const [found, list, own] = await Promise.all([get(path, { namespace: ns, include: 'draining' }, signal), atLeast(wanted.current, '/v1/instances', query, signal),
       of ? get('/v1/' + of.plural, { namespace: ns, idPrefix: service, limit: 1 }, signal).then(({ data }) => data.items[0]?.id === service) : false]);
     const weights = new Map((found.data.instances || []).map((i) => [i.instanceId, i]));
     return { m, own, found: found.data, weights, more: list.more, all: list.items.map((i) => ({ ...i, data: i.entity?.data || {}, now: weights.get(i.id) })) };
@@ -50,19 +51,6 @@ export default function Discovered({ params }) {
     ${d?.found.staleSeconds > 0 && html`<p class="bad small">This node hears nothing of the others: this is its state of ${Math.round(d.found.staleSeconds)} s ago.</p>`}
     <${Tabs} tabs=${tabs} active=${at ? 'past' : 'now'} label="When" />
     ${!d ? !it.error && html`<${Loading} />` : at ? html`<${Past} at=${at} past=${past} now=${d} setQuery=${setQuery} service=${service} ns=${ns} />` : html`<${Now} d=${d} onEnd=${onEnd} heard=${heard} query=${query} setQuery=${setQuery} service=${service} ns=${ns} />`}`;
-}
-
-/** instances are at least so many of a service, if it has them; those that have ended are kept for a day, so they come only where they are asked for, or they would be before those that are there. */
-async function instances(m, namespace, parent, ended, least, signal) {
-  const query = { namespace, parent, include: 'data', limit: 500, ...(!ended && { state: m.states.filter((s) => !s.terminal).map((s) => s.name) }) };
-  const items = [];
-  let next;
-  do {
-    const { data } = await get('/v1/instances', { ...query, cursor: next }, signal);
-    items.push(...data.items);
-    next = data.nextCursor;
-  } while (next && items.length < least);
-  return { items, more: !!next };
 }
 
 /** marks are what sets an instance apart, as texts with a tone. */

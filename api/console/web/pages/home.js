@@ -6,7 +6,7 @@ import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
 import { Card, Command, Failure, Heading, Loading, Sparkline, Stat } from '../app/parts.js';
 import { every, useResource, useStore } from '../app/store.js';
-import { bytes, count } from '../app/time.js';
+import { bytes, count, minutesAgo } from '../app/time.js';
 import { MachineCard } from './machines.js';
 
 export default function Home() {
@@ -43,7 +43,7 @@ const optional = (path, query) => get(path, query).then(({ data }) => data, (e) 
 function Stuck({ all, counts, known }) {
   const it = every(useResource(async (signal) => {
     if (!known) return undefined;
-    const before = new Date(Math.floor(Date.now() / 60000 - 5) * 60000).toISOString();
+    const before = minutesAgo(5);
     const found = await Promise.all(all.map(async (m) => {
       const state = m.states.filter((s) => s.transitional).map((s) => s.name);
       if (!state.some((s) => (counts.get(m.name)?.[s] ?? 1) > 0)) return { m, n: 0 }; // as nearly always

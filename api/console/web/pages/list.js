@@ -8,7 +8,7 @@ import { Empty, Failure, Labels, State, kindOf } from '../app/parts.js';
 import { place, useQuery } from '../app/router.js';
 import { stored, useStore } from '../app/store.js';
 import { Table } from '../app/table.js';
-import { Since, Time, count } from '../app/time.js';
+import { Since, Time, count, minutesAgo } from '../app/time.js';
 import { Bulk } from './bulk.js';
 
 const most = 500; // rows that are loaded anew when something changes; of longer lists those that are there are changed
@@ -37,7 +37,7 @@ function filterOf(m, query, ns) {
   return f;
 }
 
-const asked = ({ stuck, none, ...f }, limit, cursor) => ({ ...f, limit, cursor, ...(stuck && { sinceBefore: new Date(Math.floor(Date.now() / 60000 - stuck) * 60000).toISOString() }) });
+const asked = ({ stuck, none, ...f }, limit, cursor) => ({ ...f, limit, cursor, ...(stuck && { sinceBefore: minutesAgo(stuck) }) });
 
 /** useList loads a list page by page, and keeps it current. */
 function useList(m, filter) {

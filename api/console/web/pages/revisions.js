@@ -1,7 +1,7 @@
 // Services with their revisions and traffic. The page (default) has all services, with what serves each; Revisions is what the page of one service shows: every revision that was seen, what share of the
 // requests each gets, and how that was before.
 import { html, useRef } from '../app/base.js';
-import { collection, entityURL, get, machine } from '../app/api.js';
+import { atLeast, collection, entityURL, get, living, machine } from '../app/api.js';
 import { useNamespace } from '../app/frame.js';
 import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
@@ -28,15 +28,8 @@ export default function Services() {
   const wanted = useRef(1); // rows that are to be loaded: more when the end of the table comes near
   const it = useResource(async (signal) => {
     const m = await machine('service');
-    const query = { namespace: ns, include: 'data', limit: 500, state: m.states.filter((s) => !s.terminal).map((s) => s.name) };
-    const rows = [];
-    let next;
-    do {
-      const { data } = await get(collection(m), { ...query, cursor: next }, signal);
-      rows.push(...data.items);
-      next = data.nextCursor;
-    } while (next && rows.length < wanted.current);
-    return { m, more: !!next, rows };
+    const { items: rows, more } = await atLeast(wanted.current, collection(m), { namespace: ns, include: 'data', state: living(m) }, signal);
+    return { m, more, rows };
   }, [ns]);
   useReload(it.reload, { machine: 'service' }, 1000);
   const d = it.data;

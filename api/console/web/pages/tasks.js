@@ -23,13 +23,15 @@ const span = (text) => [...String(text).matchAll(/([\d.]+)(h|ms|m|s)/g)].reduce(
 
 const most = 200; // rows of each kind
 
+const list = (path, query, signal) => get(path, { include: 'data', ...query }, signal).then(({ data }) => ({ more: !!data.nextCursor, items: data.items.filter((i) => i.entity).map((i) => ({ ...i, data: i.entity.data || {} })) }));
+
+/** configured are the entries of a kind that are there; none where its machine is not. */
+const configured = (path, namespace, signal) => list(path, { namespace, limit: 500 }, signal).then((l) => ({ ...l, items: l.items.filter((i) => i.state !== 'deleted') }), (e) => { if (e.status === 404) return { items: [] }; throw e; });
+
 async function load(ns, signal) {
-  const list = (path, query) => get(path, { namespace: ns, include: 'data', ...query }, signal).then(({ data }) => data);
-  const whole = (page) => ({ more: !!page.nextCursor, items: page.items.filter((i) => i.entity).map((i) => ({ ...i, data: i.entity.data || {} })) });
-  const configured = (path, of) => get(path, { namespace: of, include: 'data', limit: 500 }, signal).then(({ data }) => data.items.filter((i) => i.entity && i.state !== 'deleted').map((i) => ({ ...i, data: i.entity.data || {} })), (e) => { if (e.status === 404) return []; throw e; });
-  const [running, queued, queues, repositories] = await Promise.all([list('/v1/tasks', { state: 'running', limit: most, orderBy: 'since' }), list('/v1/tasks', { state: 'queued', limit: most, orderBy: 'since' }),
-    configured('/v1/queues', '*'), configured('/v1/repositories', ns)]);
-  return { running: whole(running), queued: whole(queued), queues, repositories };
+  const of = (state) => list('/v1/tasks', { namespace: ns, state, limit: most, orderBy: 'since' }, signal);
+  const [running, queued, queues] = await Promise.all([of('running'), of('queued'), configured('/v1/queues', '*', signal)]);
+  return { running, queued, queues: queues.items };
 }
 
 /** turn puts what waits in the order within its repository: a priority counts as one interval of aging. Of a part of what waits nobody knows the places: what came later may be before it. */
@@ -71,7 +73,7 @@ export default function Tasks() {
         <tbody>${d.running.items.map((t) => html`<tr key=${t.namespace + t.parent + t.id}><th scope="row"><${Name} t=${t} /></th><td><${Progress} p=${t.data.progress} /></td><td>${t.data.type}</td><td>${t.data.progress?.worker || t.data.pool || 'nodes'}</td><td class="cell-end num">${t.data.attempt}</td><td><${Since} at=${t.data.startedAt || t.since} /></td>
           <td class="cell-end"><a class="button small" href=${logURL(t)} aria-label=${`Log of ${t.parent}/${t.id}`}>Log</a> ${may('operate') && html`<button type="button" class="button button-warn small" aria-label=${`Cancel ${t.parent}/${t.id}`} onClick=${() => cancel(t)}>Cancel</button>`}</td></tr>`)}</tbody></table>` : html`<p class="faint pad">Nothing runs.</p>`}</div>
       ${d.running.more && html`<p class="faint small">These are the first ${most}.</p>`}
-      <${Repositories} d=${d} />
+      <${Repositories} d=${d} ns=${ns} />
       <h2>Waiting</h2>
       <div class="table-frame" tabindex="0" role="region" aria-label="Waiting tasks">${d.queued.items.length ? html`<table class="table"><thead><tr><th scope="col">Task</th><th scope="col" class="cell-end" title="Within its repository; repositories take turns by their weight">Place</th><th scope="col" class="cell-end">Priority</th><th scope="col">Type</th><th scope="col">Pool</th><th scope="col">Queued</th><th scope="col">Not before</th><th scope="col">What is against it</th></tr></thead>
         <tbody>${turn(d.queued.items, d.queues, d.queued.more).map((t) => html`<tr key=${t.namespace + t.parent + t.id}><th scope="row"><${Name} t=${t} /></th><td class="cell-end num">${t.place}</td><td class="cell-end num">${t.data.priority || 5}</td><td>${t.data.type}</td><td>${t.data.pool || 'nodes'}</td><td><${Time} at=${t.data.queuedAt || t.since} /></td><td>${t.data.notBefore && Date.parse(t.data.notBefore) > Date.now() ? html`<${Time} at=${t.data.notBefore} />` : ''}</td><td class="wrap"><${Why} t=${t} /></td></tr>`)}</tbody></table>` : html`<p class="faint pad">Nothing waits.</p>`}</div>
@@ -95,16 +97,18 @@ export function Why({ t }) {
 }
 
 /** Repositories are those with a limit, or with something that runs: how many of their slots are taken. */
-function Repositories({ d }) {
+function Repositories({ d, ns }) {
+  const all = useResource((signal) => configured('/v1/repositories', ns, signal), [ns]);
+  useReload(all.reload, { machine: 'repository' }, 1000);
   const running = (r) => d.running.items.filter((t) => t.namespace === r.namespace && t.parent === r.id).length;
-  const rows = d.repositories.map((r) => ({ ...r, n: running(r), slots: r.data.concurrency || 0 })).filter((r) => r.n || r.slots);
+  const rows = (all.data?.items || []).map((r) => ({ ...r, n: running(r), slots: r.data.concurrency || 0 })).filter((r) => r.n || r.slots);
   if (!rows.length) return null;
   return html`<h2>Repositories</h2>
     <div class="table-frame" tabindex="0" role="region" aria-label="Repositories"><table class="table"><thead><tr><th scope="col">Repository</th><th scope="col">Running</th><th scope="col" class="cell-end">Weight</th><th scope="col">State</th></tr></thead>
       <tbody>${rows.map((r) => html`<tr key=${r.namespace + r.id}><th scope="row"><a class="row-link" href=${entityURL('repository', r)}>${r.id}</a>${r.namespace !== 'default' && html` <span class="faint small">${r.namespace}</span>`}</th>
         <td>${r.slots > 0 && html`<progress class="meter" max=${r.slots} value=${r.n} aria-label=${`Slots of ${r.id} that are taken`}></progress> `}<span class="num small">${count(r.n)}${d.running.more ? '+' : ''}${r.slots ? ` of ${count(r.slots)}` : ', without a limit'}</span></td>
         <td class="cell-end num">${r.data.weight || 1}</td><td>${r.state}</td></tr>`)}</tbody></table></div>
-    ${d.repositories.length === 500 && html`<p class="faint small">Of more than 500 repositories these are among the first.</p>`}`;
+    ${all.data.more && html`<p class="faint small">Of more than 500 repositories these are among the first.</p>`}`;
 }
 
 /** allows says what an entry allows, in words. */

@@ -1,6 +1,6 @@
 // Tenants: the sessions that give each a database or an instance of its own, where each of them is, and what is wrong where one does not go on.
 import { html, useEffect } from '../app/base.js';
-import { get, machines, may } from '../app/api.js';
+import { get, isName, machines, may } from '../app/api.js';
 import { openCommand } from '../app/command.js';
 import { useNamespace } from '../app/frame.js';
 import { Icon } from '../app/icons.js';
@@ -39,13 +39,17 @@ export default function Tenants() {
     const list = (m, parent) => get('/v1/' + m.plural, { namespace: ns, include: 'data', limit: 500, parent }, signal).then(({ data }) => ({ more: !!data.nextCursor, rows: data.items.map((e) => ({ ...e, m, data: e.entity?.data || {}, lastError: e.entity?.lastError })) }));
     const lists = await Promise.all(ms.map(async (m) => {
       const first = await list(m);
-      if (!first.more || !/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(q)) return first;
+      if (!first.more || !isName(q)) return first;
       const has = new Set(first.rows.map((e) => e.namespace + e.parent + e.id)); // the one of that name may be behind them
       return { more: true, rows: [...first.rows, ...(await list(m, q)).rows.filter((e) => !has.has(e.namespace + e.parent + e.id))] };
     }));
     return { ms, more: lists.some((l) => l.more), rows: lists.flatMap((l) => l.rows).sort((a, b) => (a.parent === b.parent ? (a.id < b.id ? -1 : 1) : a.parent < b.parent ? -1 : 1)) };
   }, [ns]);
-  useEffect(() => { if (it.data?.more) it.reload(); }, [q]);
+  useEffect(() => {
+    if (!it.data?.more) return undefined;
+    const timer = setTimeout(it.reload, 250);
+    return () => clearTimeout(timer);
+  }, [q]);
   useReload(it.reload, { machine: 'database_provisioning' }, 1000);
   useReload(it.reload, { machine: 'instance_provisioning' }, 1000);
   const d = it.data;
