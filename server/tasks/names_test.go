@@ -20,7 +20,7 @@ func TestAJobIDNamesATaskEverywhere(t *testing.T) {
 	require.Equal(t, "b.one", job)
 	require.Equal(t, "queued", r.ok("GET", "/v1/tasks/"+job, "")["state"])
 	require.Equal(t, "b", r.ok("GET", "/v1/tasks/"+job, "")["parent"])
-	require.Equal(t, job, r.ok("GET", "/v1/tasks/"+job+"/why", "")["job_id"])
+	require.Equal(t, job, r.why(job)["job_id"])
 	require.Equal(t, true, r.ok("POST", "/v1/tasks/"+job+"/run", "")["already"])
 	require.Equal(t, "canceled", r.ok("POST", "/v1/tasks/"+job+"/cancel?repository=b", "")["status"])
 	require.Equal(t, "queued", r.ok("POST", "/v1/tasks/"+job+"/retry", `{"delay":"1h"}`)["status"])

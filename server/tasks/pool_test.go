@@ -97,7 +97,7 @@ func TestTasksOfAPoolWithoutWorkersWait(t *testing.T) {
 		return err == nil
 	}, 20*time.Second, 20*time.Millisecond)
 	for _, id := range alone {
-		why := r.ok("GET", "/v1/tasks/"+id+"/why", "")
+		why := r.why(id)
 		require.Equal(t, "queued", why["state"])
 		require.Equal(t, "no worker of pool misspelled asks for tasks", why["why"])
 		require.Equal(t, []string{"task.created", "task.queued"}, r.events("/v1/repositories/a/tasks/"+id))

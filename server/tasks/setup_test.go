@@ -96,6 +96,16 @@ func (r *running) ok(method, path, body string) map[string]any {
 	return v
 }
 
+// why asks until a node schedules: a server serves before one does.
+func (r *running) why(id string) map[string]any {
+	r.t.Helper()
+	require.Eventually(r.t, func() bool {
+		resp, _ := r.do("GET", "/v1/tasks/"+id+"/why", "")
+		return resp.StatusCode != http.StatusServiceUnavailable
+	}, 20*time.Second, 20*time.Millisecond)
+	return r.ok("GET", "/v1/tasks/"+id+"/why", "")
+}
+
 func (r *running) refused(status int, method, path, body string) string {
 	r.t.Helper()
 	resp, text := r.do(method, path, body)
