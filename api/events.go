@@ -23,7 +23,8 @@ func (s *Server) eventsRoute(r *rest.Router, m *machines.Machine, base string) *
 		Summary: "Read the timeline of one " + m.Name, Description: "Who requested what, when and why, and with which result, since the creation of the entity.",
 		Errors: []int{404, 422, 503},
 		Parameters: []*huma.Param{
-			rest.NamespaceParam(), rest.QueryParam("after", "Only behind this sequence", rest.Number(0)), rest.LimitParam(),
+			rest.NamespaceParam(), rest.QueryParam("after", "Only behind this sequence, the oldest first", rest.Number(0)),
+			rest.QueryParam("before", "Only before this sequence, the newest first; 0 begins with the last one. Of some types a page may have fewer than asked for, and others may follow", rest.Number(0)), rest.LimitParam(),
 			rest.QueryParam("type", "Only of these types, with commas or repeated", types),
 		},
 		Responses: map[string]*huma.Response{"200": {Description: "A page", Content: r.BodyOf(reflect.TypeFor[entities.Timeline]())}},
@@ -35,16 +36,9 @@ func (s *Server) events(q *rest.Request, m *machines.Machine) error {
 	if err != nil {
 		return err
 	}
-	filters := []string{}
-	for _, typ := range q.Values("type") {
-		e, ok := m.Event(typ)
-		if !ok {
-			return problem.Invalid("query.type", "is no event of "+m.Name)
-		}
-		filters = append(filters, s.store.Names.Event(m.Name, key, e.Subject))
-	}
-	if len(filters) == 0 {
-		filters = append(filters, s.store.Names.EventsOf(m.Name, key))
+	types, p := s.eventTypes(q, m, key)
+	if p != nil {
+		return p
 	}
 	stored, err := s.store.Read(q, m, key)
 	if err == nil && time.Since(stored.Created) < publishedSince {
@@ -54,7 +48,15 @@ func (s *Server) events(q *rest.Request, m *machines.Machine) error {
 		return q.Context().Err()
 	}
 	gone := errors.Is(err, kv.ErrNotFound) // with any other error there is a timeline all the same
-	page, err := s.store.Timeline(q, m, filters, entities.Position{After: q.Number("after")}, q.PageSize())
+	var page *entities.Timeline
+	if q.Query.Has("before") {
+		page, err = s.store.Earlier(q, m, key, types, q.Number("before"), q.PageSize())
+	} else {
+		if types == nil {
+			types = []string{s.store.Names.EventsOf(m.Name, key)}
+		}
+		page, err = s.store.Timeline(q, m, types, entities.Position{After: q.Number("after")}, q.PageSize())
+	}
 	if err != nil {
 		return err
 	}
@@ -62,6 +64,21 @@ func (s *Server) events(q *rest.Request, m *machines.Machine) error {
 		return entities.NotFound(m)
 	}
 	return q.JSON(http.StatusOK, page)
+}
+
+// eventTypes are the subjects of the types that are asked for; none are all.
+func (s *Server) eventTypes(q *rest.Request, m *machines.Machine, key string) (subjects []string, p *problem.Problem) {
+	if q.Query.Has("before") && q.Query.Has("after") {
+		return nil, problem.Invalid("query.before", "cannot be together with after")
+	}
+	for _, typ := range q.Values("type") {
+		e, ok := m.Event(typ)
+		if !ok {
+			return nil, problem.Invalid("query.type", "is no event of "+m.Name)
+		}
+		subjects = append(subjects, s.store.Names.Event(m.Name, key, e.Subject))
+	}
+	return subjects, nil
 }
 
 // Events follow the value that they belong to within a moment.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -260,6 +261,29 @@ func TestEvents(t *testing.T) {
 	t.Run("NotThere", func(t *testing.T) {
 		b.get("/v1/gadgets/nobody/events").problem(t, 404, machines.CodeNotFound)
 		require.Empty(t, b.get("/v1/gadgets/a/events?after=99999999").json(t)["items"])
+	})
+	t.Run("Backwards", func(t *testing.T) {
+		forwards := b.get("/v1/gadgets/a/events").json(t)["items"].([]any)
+		page := b.get("/v1/gadgets/a/events?before=0&limit=4").json(t)
+		rest := b.get(fmt.Sprintf("/v1/gadgets/a/events?before=%v&limit=4", page["nextCursor"])).json(t)
+		require.Len(t, page["items"], 4)
+		require.Equal(t, "", rest["nextCursor"])
+		backwards := append(page["items"].([]any), rest["items"].([]any)...)
+		slices.Reverse(backwards)
+		require.Equal(t, forwards, backwards)
+		seq := func(i int) uint64 { return uint64(forwards[i].(map[string]any)["seq"].(float64)) }
+		require.Equal(t, forwards[:1], b.get(fmt.Sprintf("/v1/gadgets/a/events?type=gadget.created&before=%d", seq(4))).json(t)["items"])
+
+		s, err := b.js.Stream(t.Context(), "EVENTS")
+		require.NoError(t, err)
+		for _, i := range []int{2, 4} { // as events of other classes, which are not kept for as long
+			require.NoError(t, s.DeleteMsg(t.Context(), seq(i)))
+		}
+		left := b.get("/v1/gadgets/a/events?before=0").json(t)["items"].([]any)
+		require.Equal(t, []any{forwards[5], forwards[3], forwards[1], forwards[0]}, left)
+		require.Empty(t, b.get(fmt.Sprintf("/v1/gadgets/a/events?before=%d", seq(0))).json(t)["items"])
+		b.get("/v1/gadgets/a/events?before=5&after=1").problem(t, 422, machines.CodeValidation)
+		b.get("/v1/gadgets/nobody/events?before=0").problem(t, 404, machines.CodeNotFound)
 	})
 	t.Run("WhoSawAValueFindsItsEvents", func(t *testing.T) {
 		bucket, err := b.js.KeyValue(t.Context(), "gadgets")

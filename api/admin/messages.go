@@ -1,10 +1,10 @@
 package admin
 
-// GET /v1/streams/{stream}/messages: messages reads the query and answers with a page of what a stream has (stored), which is either what comes after a sequence, or the newest.
+// GET /v1/streams/{stream}/messages: messages reads the query and answers with a page of what a stream has (entities.Stored), which is either what comes after a sequence, or the newest.
 
 import (
+	"cmp"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"reflect"
 	"slices"
@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/entities"
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/machines"
@@ -96,53 +97,32 @@ func (s *Service) messages(q *rest.Request) error {
 	if n := q.Number("limit"); n > 0 {
 		limit = int(n)
 	}
-	from := stored{q: q, of: of, subject: ">", last: state.LastSeq}
-	if subject != "" {
-		from.subject = subject
+	from := &entities.Stored{Asker: q, Of: of, Subject: cmp.Or(subject, ">"), Last: state.LastSeq}
+	if q.Query.Has("after") || subject != "" {
+		var err error
+		if out.Items, out.NextCursor, err = after(from, max(q.Number("after")+1, state.FirstSeq), limit); err != nil {
+			return err
+		}
+		return q.JSON(http.StatusOK, out)
 	}
-	var err error
-	if !q.Query.Has("after") && subject == "" {
-		out.Items, err = from.newest(limit)
-	} else {
-		out.Items, out.NextCursor, err = from.after(max(q.Number("after")+1, state.FirstSeq), limit)
-	}
+	newest, err := from.Newest(limit)
 	if err != nil {
 		return err
+	}
+	for _, m := range newest {
+		out.Items = append(out.Items, messageOf(m))
 	}
 	return q.JSON(http.StatusOK, out)
 }
 
-// stored are the messages of a stream that a request asks for, up to the last one that there was when it came.
-type stored struct {
-	q       *rest.Request
-	of      jetstream.Stream
-	subject string
-	last    uint64
-}
-
-// at is the first one from a sequence up to another one; nil is none.
-func (s *stored) at(seq, last uint64) (m *jetstream.RawStreamMsg, err error) {
-	if seq > last {
-		return nil, nil
-	}
-	err = s.q.InTurn(func() (err error) {
-		m, err = s.of.GetMsg(s.q.Context(), max(1, seq), jetstream.WithGetMsgSubject(s.subject))
-		return err
-	})
-	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && m.Sequence > last {
-		return nil, nil
-	}
-	return m, err
-}
-
-// after is a page from a sequence on, and the cursor of the next one.
-func (s *stored) after(seq uint64, limit int) (page []Message, cursor string, err error) {
+// after is a page of what a request asks for from a sequence on, and the cursor of the next one.
+func after(from *entities.Stored, seq uint64, limit int) (page []Message, cursor string, err error) {
 	page = []Message{}
-	for seq <= s.last {
+	for seq <= from.Last {
 		if len(page) == limit {
 			return page, strconv.FormatUint(seq-1, 10), nil
 		}
-		m, err := s.at(seq, s.last)
+		m, err := from.At(seq, from.Last)
 		if m == nil || err != nil {
 			return page, "", err
 		}
@@ -150,39 +130,6 @@ func (s *stored) after(seq uint64, limit int) (page []Message, cursor string, er
 		seq = m.Sequence + 1
 	}
 	return page, "", nil
-}
-
-// newest are the last ones. A stream can be asked only for what comes next, and one of work that is done is mostly holes: so it is halved, the newer half first, and halves in which
-// nothing is left cost one question.
-func (s *stored) newest(limit int) ([]Message, error) {
-	first, err := s.at(1, s.last)
-	if first == nil || err != nil {
-		return []Message{}, err
-	}
-	return s.within(first, s.last, limit)
-}
-
-// within are the last ones of those from first up to a sequence, first among them.
-func (s *stored) within(first *jetstream.RawStreamMsg, last uint64, limit int) (page []Message, err error) {
-	for first.Sequence < last && len(page) < limit {
-		middle := first.Sequence + (last-first.Sequence+1)/2
-		m, err := s.at(middle, last)
-		if err != nil {
-			return nil, err
-		}
-		if m != nil {
-			newer, err := s.within(m, last, limit-len(page))
-			if err != nil {
-				return nil, err
-			}
-			page = append(newer, page...)
-		}
-		last = middle - 1
-	}
-	if len(page) < limit {
-		page = append([]Message{messageOf(first)}, page...)
-	}
-	return page, nil
 }
 
 func messageOf(m *jetstream.RawStreamMsg) Message {

@@ -1,7 +1,7 @@
 package entities
 
 // The history of an entity. Timeline reads a page of its events from the stream EVENTS, for the events route of package api and
-// for operations; event makes a TimelineEvent of each message. Both call Published first, which waits for up to a second until
+// for operations, and Earlier (earlier.go) one backwards; event makes a TimelineEvent of each message. Both call Published first, which waits for up to a second until
 // the stream has the events that are still in the outbox of the value: otherwise a timeline could be older than the state.
 
 import (
@@ -39,10 +39,10 @@ type TimelineEvent struct {
 	Data       json.RawMessage `json:"data,omitempty"`
 }
 
-// Timeline is a page of an entity's history, oldest first.
+// Timeline is a page of an entity's history.
 type Timeline struct {
 	Items      []TimelineEvent `json:"items"`
-	NextCursor string          `json:"nextCursor" doc:"Pass it as after= to read the next page; empty on the last page"`
+	NextCursor string          `json:"nextCursor" doc:"Pass it as after= to read the next page, or as before= if that was asked for; empty on the last page"`
 }
 
 const publishedWithin = time.Second // after that the timeline may lack the last events
@@ -150,8 +150,10 @@ func (s *Store) timeline(q *rest.Request, m *machines.Machine, filters []string,
 		return page, nil
 	}
 	if _, err := streams.Fetch(ctx, cons, want, func(msg jetstream.Msg) error {
-		e, err := s.event(q, m, msg)
-		page.Items = append(page.Items, e)
+		meta, err := msg.Metadata()
+		if err == nil {
+			page.Items = append(page.Items, s.event(m, &jetstream.RawStreamMsg{Subject: msg.Subject(), Sequence: meta.Sequence.Stream, Header: msg.Headers(), Data: msg.Data(), Time: meta.Timestamp}))
+		}
 		return err
 	}); err != nil {
 		return nil, err
@@ -165,17 +167,13 @@ func (s *Store) timeline(q *rest.Request, m *machines.Machine, filters []string,
 	return page, nil
 }
 
-func (s *Store) event(q *rest.Request, m *machines.Machine, msg jetstream.Msg) (TimelineEvent, error) {
-	meta, err := msg.Metadata()
-	if err != nil {
-		return TimelineEvent{}, err
-	}
-	e := TimelineEvent{Seq: meta.Sequence.Stream, Previous: streams.Previous(msg.Headers(), meta.Sequence.Stream), ID: streams.Header(msg.Headers(), "ce-id"), Type: streams.Header(msg.Headers(), "ce-type"), Time: meta.Timestamp.UTC()}
-	if trace := strings.Split(streams.Header(msg.Headers(), streams.HeaderTrace), "-"); len(trace) > 2 {
+func (s *Store) event(m *machines.Machine, msg *jetstream.RawStreamMsg) TimelineEvent {
+	e := TimelineEvent{Seq: msg.Sequence, Previous: streams.Previous(msg.Header, msg.Sequence), ID: streams.Header(msg.Header, "ce-id"), Type: streams.Header(msg.Header, "ce-type"), Time: msg.Time.UTC()}
+	if trace := strings.Split(streams.Header(msg.Header, streams.HeaderTrace), "-"); len(trace) > 2 {
 		e.TraceID = trace[1]
 	}
 	if e.Type == "" {
-		if a, err := s.Names.ParseEvent(msg.Subject(), m.Parent != ""); err == nil {
+		if a, err := s.Names.ParseEvent(msg.Subject, m.Parent != ""); err == nil {
 			e.Type = a.Last
 		}
 	}
@@ -186,13 +184,13 @@ func (s *Store) event(q *rest.Request, m *machines.Machine, msg jetstream.Msg) (
 		machines.Event
 		Data json.RawMessage `json:"data"`
 	}
-	if err := json.Unmarshal(msg.Data(), &body); err != nil {
-		return e, nil // not written by the engine: only its sequence and type can be shown
+	if err := json.Unmarshal(msg.Data, &body); err != nil {
+		return e // not written by the engine: only its sequence and type can be shown
 	}
 	e.Version, e.Generation, e.From, e.To, e.Command, e.CommandID = body.Version, body.Generation, body.From, body.To, body.Command, strings.TrimSpace(body.CommandID)
 	e.Actor, e.Reason, e.Data = body.Actor, body.Reason, body.Data
 	if !body.Time.IsZero() {
 		e.Time = body.Time.UTC()
 	}
-	return e, nil
+	return e
 }

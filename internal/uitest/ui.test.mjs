@@ -57,6 +57,27 @@ test('what is open in a timeline stays open when something happens', async () =>
   await context.close();
 });
 
+test('a timeline begins with what is newest, and goes back as far as one asks', async () => {
+  const each = 130; // more than are read at first
+  for (let i = 0; i < each; i++) assert.equal((await server.ask('/v1/services/web-1/label', { labels: { n: String(i) } })).status, 200);
+  const { body } = await server.ask('/v1/services/web-1/events?limit=500');
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/entities/service/web-1');
+  const steps = page.locator('.step');
+  const earlier = page.getByRole('button', { name: 'Show earlier ones' });
+  await earlier.waitFor();
+  assert.equal(await steps.count(), 100);
+  assert.match(await page.locator('.tabs a').first().textContent(), /100\+/);
+  await earlier.click();
+  await earlier.waitFor({ state: 'detached' });
+  assert.match(await steps.last().textContent(), /create/);
+  assert.match(await page.locator('.tabs a').first().textContent(), new RegExp(`${body.items.length}$`));
+  await page.goto(`${server.url}/ui/entities/service/web-1?seq=${body.items[0].seq}`);
+  await page.locator('.step .json').filter({ hasText: body.items[0].id }).waitFor();
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
 test('what is hostile is text', async () => {
   const context = await browser.newContext({ viewport: desktop });
   const { body } = await server.ask('/v1/services?limit=500');

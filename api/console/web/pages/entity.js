@@ -35,7 +35,7 @@ function Shown({ m, path, at, crumbs }) {
     if (!seen.current.some((v) => v.revision === data.revision)) seen.current = [...seen.current.slice(-49), data];
     return { e: data, etag };
   }, [path, at.namespace]);
-  const line = useTimeline(path, at.namespace);
+  const line = useTimeline(path, at.namespace, query.get('seq'));
   const state = useRef();
   useReload(() => { it.reload(); line.more(); }, { machine: m.name, key }, 1000); // of what changes many times a second, one of its states each second is enough to look at
   useChanges((changes) => {
@@ -55,7 +55,7 @@ function Shown({ m, path, at, crumbs }) {
   const tab = query.get('tab') || 'timeline';
   const href = (id) => '?' + new URLSearchParams([...[...query].filter(([k]) => k !== 'tab' && k !== 'seq'), ['tab', id]]);
   const conditions = e.conditions || [];
-  const tabs = [{ id: 'timeline', text: 'Timeline', href: href('timeline'), badge: line.items?.length }, ...(m.name === 'service' ? [{ id: 'revisions', text: 'Revisions', href: href('revisions') }] : []), { id: 'data', text: 'Data', href: href('data') },
+  const tabs = [{ id: 'timeline', text: 'Timeline', href: href('timeline'), badge: line.items && line.items.length + (line.earlier ? '+' : '') }, ...(m.name === 'service' ? [{ id: 'revisions', text: 'Revisions', href: href('revisions') }] : []), { id: 'data', text: 'Data', href: href('data') },
     { id: 'conditions', text: 'Conditions', href: href('conditions'), badge: conditions.length || undefined }, { id: 'raw', text: 'JSON', href: href('raw') }];
   return html`<${Heading} title=${e.id} crumbs=${[...crumbs, ...(e.parent ? [{ href: machineURL(m, { parent: e.parent }), text: e.parent }] : [])]}
       sub=${html`<span class="facts"><${State} m=${m} state=${e.state} /> <span>for <${Since} at=${e.since} /></span> <${Labels} labels=${e.labels} toHref=${(label) => machineURL(m, { label })} />${e.dropped && html`<span class="pill">data dropped: it ended long ago</span>`}</span>`}>

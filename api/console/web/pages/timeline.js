@@ -1,40 +1,58 @@
-// How an entity came to be what it is. useTimeline(path, namespace) reads its events and goes on behind the last one: {items, error, loading, more}. Timeline shows them, the newest first: what was asked for and
+// How an entity came to be what it is. useTimeline(path, namespace, seq) reads its newest events, back to the one that seq names, and goes on behind the last one: {items, earlier, error, more, back}; back reads earlier
+// ones, which there are if earlier is true. Timeline shows them, the newest first: what was asked for and
 // by whom, what it led to, what was done and tried; bars for how long each lasted, gaps without anything as one line.
 import { html, classes, memo, useCallback, useEffect, useMemo, useRef, useState } from '../app/base.js';
 import { get } from '../app/api.js';
 import { Icon } from '../app/icons.js';
 import { Copy, Failure, Json, Loading, State } from '../app/parts.js';
-import { duration, Time, count } from '../app/time.js';
+import { duration, Time } from '../app/time.js';
 
-const most = 5000; // events that are kept in the page
+const page = 100; // events that are read at first, and each time that earlier ones are asked for
+const most = 5000; // events that are kept in the page, and to which it goes back for the one that its address names
 
-export function useTimeline(path, namespace) {
-  const [line, setLine] = useState({ items: undefined });
+export function useTimeline(path, namespace, seq) {
+  const [line, setLine] = useState({});
   const run = useRef({});
-  const more = useCallback(() => {
+  const read = useCallback(async (r, query) => {
+    const { data: { items, nextCursor } } = await get(path + '/events', { namespace, limit: page, ...query });
+    if (run.current !== r) return false;
+    if ('before' in query) {
+      r.all = [...items.reverse(), ...r.all];
+      r.whole = !nextCursor;
+    } else if (items.length) {
+      const to = Math.max(most, r.all.length);
+      r.all = [...r.all, ...items];
+      if (r.all.length > to) { r.all = r.all.slice(-to); r.whole = false; }
+    }
+    setLine({ items: r.all, earlier: !r.whole });
+    return !!nextCursor;
+  }, [path, namespace]);
+  const more = useCallback(async (back) => {
     const r = run.current;
+    r.back ||= back === true;
     if (r.busy) { r.again = true; return; }
     r.busy = true;
-    const id = r.id;
-    (async () => {
+    try {
       do {
         r.again = false;
-        for (;;) {
-          const { data } = await get(path + '/events', { namespace, after: r.after || undefined, limit: 500 });
-          if (run.current.id !== id) return;
-          if (data.items.length) r.after = data.items[data.items.length - 1].seq;
-          setLine((l) => ({ items: [...(l.items || []), ...data.items].slice(-most), error: undefined }));
-          if (!data.nextCursor) break;
-        }
+        if (!r.all.length) await read(r, { before: 0 });
+        else while (await read(r, { after: r.all[r.all.length - 1].seq, limit: 500 }));
+        const earlier = (limit) => read(r, { before: r.all[0].previous + 1, limit });
+        if (r.back && !r.whole) await earlier(2 * page);
+        r.back = false;
+        while (seq && run.current === r && !r.whole && r.all[0].seq > seq && r.all.length < most) await earlier(500);
       } while (r.again);
-    })().catch((error) => setLine((l) => ({ ...l, error }))).finally(() => { r.busy = false; });
-  }, [path, namespace]);
+    } catch (error) {
+      if (run.current === r) setLine((l) => ({ ...l, error }));
+    }
+    r.busy = false;
+  }, [read, seq]);
   useEffect(() => {
-    run.current = { id: {}, after: 0 };
-    setLine({ items: undefined });
+    run.current = { all: [] };
+    setLine({});
     more();
   }, [path, namespace]);
-  return { ...line, more };
+  return { ...line, more, back: () => more(true) };
 }
 
 /** steps puts together the events of one decision: they have the same version and command. */
@@ -55,17 +73,15 @@ function steps(items) {
 }
 
 export function Timeline({ m, line, seq }) {
-  const [shown, setShown] = useState(50);
   const all = useMemo(() => steps(line.items || []).reverse(), [line.items]);
   if (!line.items) return html`<${Failure} error=${line.error} small />${!line.error && html`<${Loading} />`}`;
   if (!all.length) return html`<p class="faint pad">No events are kept.</p>`;
   const longest = 2 ** Math.ceil(Math.log2(all.reduce((most, s) => Math.max(most, s.lasts || 0), 1))); // rounded, so that bars seldom change
-  const until = seq ? Math.max(shown, all.findIndex((s) => s.events.some((e) => String(e.seq) === seq)) + 1) : shown;
   return html`<${Failure} error=${line.error} small />
-    <ol class="timeline">${all.slice(0, until).flatMap((s, i) => [ // one list of elements with keys, so that what is open stays when something comes in front of it
+    <ol class="timeline">${all.flatMap((s, i) => [ // one list of elements with keys, so that what is open stays when something comes in front of it
     ...(s.lasts > 600000 && i > 0 ? [html`<li class="gap" key=${'gap' + s.seq}><span>${duration(s.lasts)} in which nothing happened</span></li>`] : []),
     html`<${Step} key=${s.seq} m=${m} s=${s} longest=${longest} open=${!!seq && s.events.some((e) => String(e.seq) === seq)} />`])}</ol>
-    ${until < all.length && html`<button type="button" class="button" onClick=${() => setShown(until + 200)}>Show older ones (${count(all.length - until)})</button>`}`;
+    ${line.earlier && html`<button type="button" class="button" onClick=${line.back}>Show earlier ones</button>`}`;
 }
 
 const Step = memo(Shown, ({ m, s, longest, open }) => [m.name, s.seq, s.events.length, s.lasts, longest, open].join(' '));
