@@ -6,6 +6,7 @@ GOFUMPT := $(TOOLS)/gofumpt-v0.12.0
 GOVULNCHECK := $(TOOLS)/govulncheck-v1.8.0
 GOSEC := $(TOOLS)/gosec-v2.22.10
 NATSCLI := $(TOOLS)/natscli-v0.4.0/nats
+SAMPLES := $(TOOLS)/samples/node_modules/nats
 
 # Without symbol tables, which panics and profiles do not need, and without the trace pages of gRPC, which nobody serves: their templates call methods by
 # their names, with which the linker keeps every exported method of everything.
@@ -45,9 +46,9 @@ RULES := ./internal/floorplan ./internal/crosscheck
 
 # go vet is in `make check`, beside the torture. The longest packages first, or the last one is left alone. Programs are tested one more at a time than there
 # are cores, because they wait a good part of it; under the race detector that takes as long, and tests of seconds are late.
-test: postgres ## all tests, those of goroutines under the race detector, the import table, linters, some simulation, and a short torture
+test: postgres samples ## all tests, those of goroutines under the race detector, the import table, linters, some simulation, and a short torture
 	$(GO) test -vet=off -count=1 $(RULES)
-	$(GO) test -vet=off -p $(AT_ONCE) -timeout 15m $(PROGRAMS)
+	PATH="$(dir $(NATSCLI)):$$PATH" $(GO) test -vet=off -p $(AT_ONCE) -timeout 15m $(PROGRAMS)
 	$(GO) test -vet=off -race -p $(CORES) -timeout 15m ./streams/outbox/relay ./consumers/engine ./consumers/prober $$($(GO) list ./... | grep -vxF "$$($(GO) list $(PROGRAMS) $(RULES))")
 	@mkdir -p $(TOOLS); nice -n 19 $(MAKE) --no-print-directory beside > $(TOOLS)/beside.txt 2>&1 & beside=$$!; \
 	  $(MAKE) --no-print-directory torture-short; tortured=$$?; \
@@ -66,18 +67,22 @@ postgres: ## install Postgres and PgBouncer from Debian's packages where they ar
 	  as=; [ "$$(id -u)" = 0 ] || as=sudo; [ -z "$$as" ] || command -v sudo >/dev/null || { echo "not here, install it as root: $$want"; exit 1; }; \
 	  $$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy $$want; }
 
+samples: ## what the workers and providers in docs/examples need: the nats CLI, jq, and nats for Node; the test of what cannot be installed is skipped
+	@command -v jq >/dev/null || ! command -v apt-get >/dev/null || { [ "$$(id -u)" = 0 ] || command -v sudo >/dev/null && as=sudo; \
+	  $$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends jq; } || echo "could not install jq"
+	@[ -d $(SAMPLES) ] || ! command -v npm >/dev/null || npm install --prefix $(TOOLS)/samples --no-audit --no-fund --no-package-lock --ignore-scripts nats@2.29.3 || echo "could not install nats for Node"
+	-@$(MAKE) --no-print-directory $(NATSCLI)
+
 test-kubernetes: ## the gateway knative against a real Kubernetes API server; building that takes minutes the first time
 	cd providers/knative/realserver && $(GO) test -count=1 -timeout 20m .
 
 # npm, dnsperf and promtool are taken where they are or can be installed; what is not there is skipped, and the tests say so.
-test-tools: ## linters and generators of OpenAPI, AsyncAPI, promtool, dnsperf, and workers in Node and the nats CLI against a server; installs what it can
+test-tools: ## linters and generators of OpenAPI, AsyncAPI, promtool and dnsperf against a server; installs what it can
 	@want=; command -v dnsperf >/dev/null || want=dnsperf; command -v jq >/dev/null || want="$$want jq"; command -v promtool >/dev/null || want="$$want prometheus"; \
 	  as=; [ "$$(id -u)" = 0 ] || as=sudo; [ -z "$$want" ] || ! command -v apt-get >/dev/null || { [ -n "$$as" ] && ! command -v sudo >/dev/null; } || { \
 	  $$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$want; } || echo "could not install $$want"
 	@! command -v npm >/dev/null || (cd internal/tooltest && npm install --no-audit --no-fund --no-package-lock --ignore-scripts) || echo "could not install what npm has"
-	-@$(MAKE) --no-print-directory $(NATSCLI)
 	cd internal/tooltest && $(GO) test -v -count=1 -timeout 15m .
-	PATH="$(dir $(NATSCLI)):$$PATH" $(GO) test -v -count=1 -timeout 15m -run 'TestWorkersElsewhere|TestProvidersElsewhere' ./server/tasks ./providers/platform/external
 
 # Integrity and files are those of the table in VENDOR.md; npm prints the hash of what it has packed.
 VENDOR := api/console/web/vendor
@@ -127,6 +132,7 @@ beside: check
 	$(MAKE) --no-print-directory simulate FOR=60s FROM=1 SEEDS=300
 	$(MAKE) --no-print-directory simulate OF=relays FOR=15s FROM=1 SEEDS=100
 	$(MAKE) --no-print-directory mutants MUTANT=quick
+	$(MAKE) --no-print-directory fuzz BLIND=1 FOR=1s
 
 check: vet $(STATICCHECK) $(GOFUMPT) ## go vet, staticcheck, gofumpt, and whether go.mod is tidy
 	@wrong=$$($(GOFUMPT) -l . | grep -v '^\.tools/'); test -z "$$wrong" || { echo "not formatted (run make fmt):"; echo "$$wrong"; exit 1; }
@@ -214,4 +220,4 @@ define tool
 	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
 endef
 
-.PHONY: bench-platform test-kills test-ui vendor-web beside modules bench-proxy simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery bench-provisioning bench-tasks help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
+.PHONY: samples bench-platform test-kills test-ui vendor-web beside modules bench-proxy simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery bench-provisioning bench-tasks help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover

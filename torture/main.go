@@ -110,7 +110,7 @@ type entry struct {
 
 var parts = []entry{
 	{"kill", "kill -9 under load", 0, engine.Killed, false},
-	{"failpoints", "the program kills itself at every place of the protocol", 1, engine.Failpoints, false},
+	{"failpoints", "the program kills itself at every place of the protocol; the simulation does so at every message", 1, engine.Failpoints, true},
 	{"porcupine", "labels as registers, guarded by If-Match, under kills", 1, engine.Linearizable, false},
 	{"attached", "two instars on a NATS server of its own: kills of each", 1, engine.Attached, false},
 	{"paused", "one of two instars stands still beyond the life of its key, and wakes up", 0, engine.Paused, false},
@@ -126,7 +126,7 @@ var parts = []entry{
 	{"calm", "a server that is left alone with 1,000 instances that beat, a protection that is held and an outbox", 2, engine.Calm, false},
 	{"tasks", "workers, nodes and NATS are killed under tasks: limits, ends of attempts, and the task of a dead worker", 1, tasks.Killed, false},
 	{"schedulers", "three nodes in a cluster: who schedules tasks is killed while they run, again and again", 1, tasks.TakenOver, true},
-	{"nodes", "two relays, and nodes of servers, share an outbox: each is killed, and stands still, under twelve writers", 0, relays.OutboxNodes, false},
+	{"nodes", "two relays, and nodes of servers, share an outbox: each is killed, and stands still, under twelve writers", 2, relays.OutboxNodes, false},
 }
 
 const lanes = 3

@@ -90,11 +90,10 @@ func (p *partition) storeAnswers(s *cachedEntity) ([]publish.Write, error) {
 	var writes []publish.Write
 	for i := range s.recent {
 		o := &s.recent[i]
-		if o.Kept {
+		if o.Kept || !answers.Keyed(s.m, o.Command, o.ID) {
 			continue
 		}
-		a := s.answer(o)
-		answer, err := a.AppendJSON(make([]byte, 0, 384))
+		answer, err := s.answer(o).AppendJSON(make([]byte, 0, 384))
 		if err != nil {
 			return nil, err
 		}
@@ -104,8 +103,8 @@ func (p *partition) storeAnswers(s *cachedEntity) ([]publish.Write, error) {
 }
 
 // answer is what the sender of a command got.
-func (s *cachedEntity) answer(o *machines.Outcome) machines.Answer {
-	return machines.Answer{
+func (s *cachedEntity) answer(o *machines.Outcome) *machines.Answer {
+	return &machines.Answer{
 		Outcome: o.Result, Machine: s.m.Name, Namespace: s.entity.Namespace, ID: s.entity.ID, Parent: s.entity.Parent, Command: o.Command, CommandID: o.ID,
 		State: o.State, Version: o.Version, Revision: o.Revision, Generation: o.Generation, Refusal: o.Refusal,
 	}

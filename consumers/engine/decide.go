@@ -84,6 +84,7 @@ func (p *partition) takenBefore(it *item) {
 		it.answerFromOutcome(o)
 		if o.Result == machines.Dead && o.Seq == it.seq {
 			it.deadLetter, it.again = "the command could not be processed; the log of then tells why", true
+			o.Kept = false // a value that is written before its dead letter is stored has to tell of it, or nobody does after a crash
 		}
 	} else if it.kept != nil {
 		it.replay(it.kept)

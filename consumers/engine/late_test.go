@@ -12,6 +12,7 @@ import (
 	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/consumers/reconcile"
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/publish"
@@ -93,4 +94,19 @@ func TestWhatAnotherProcessTakesIsNotOvertaken(t *testing.T) {
 	w.bare("a", "add", `{"n":1}`)
 	w.Eventually("all are applied", func() bool { return w.Sum("a") == sent+1 })
 	w.CheckStory("a")
+}
+
+// Whether the dead letter of a command is stored, only what the value says of it tells: so it says so until the letter is, also where answers under keys were stored before.
+func TestTheValueTellsOfADeadCommandUntilItsLetterIsStored(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"key", streams.MadeUpID("seq-7")} {
+		s := &cachedEntity{m: consumertest.Things, entity: machines.Entity{Mark: 7}, recent: []machines.Outcome{{ID: id, Command: "poison", Seq: 7, Result: machines.Dead, Kept: true}}}
+		it := &item{cached: s, id: id}
+		it.seq = 7
+		(&partition{}).takenBefore(it)
+		require.NotEmpty(t, it.deadLetter)
+		require.Len(t, s.outcomesToStore(), 1)
+		s.markAnswersStored() // as finished does, when the letter is stored
+		require.Empty(t, s.outcomesToStore())
+	}
 }

@@ -81,14 +81,13 @@ func (p *partition) reconcile(ctx context.Context, it *item, outbox []machines.M
 		return err
 	}
 	s.entity, s.dirty, s.dropped = next, true, s.dropped && it.repaired == nil
-	if problem == consumers.ProblemEventsLost { // their ids are free again
-		s.outbox = append(missing, event)
+	if problem == consumers.ProblemEventsLost { // the ids of those that are missing are free again
+		told := it.event(machines.EventReconciled, data)
+		told.Refusal = it.seq
+		s.outbox = append(reconcile.ToldBefore(told, missing), event)
 		return nil
 	}
-	s.outbox = append(s.outbox, event)
-	for i, m := range missing { // of a value that was written after the loss; their ids are not free
-		s.outbox = append(s.outbox, reconcile.Renumbered(m, next.Version, i+1))
-	}
+	s.outbox = append(append(s.outbox, event), reconcile.Renumbered(missing, next.Version)...) // of a value that was written after the loss; their ids are not free
 	return nil
 }
 

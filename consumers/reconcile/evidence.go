@@ -145,8 +145,26 @@ func (l *LastEvent) Describe(problem string, version uint64) map[string]any {
 	return data
 }
 
-// Renumbered is an event under another version.
-func Renumbered(m machines.Message, version uint64, n int) machines.Message {
+// ToldBefore are the missing events of an outbox behind one that tells that events before them are lost. Another loss of power may leave no more than the first of them, and an older value
+// beside it: as its last event it would say that all before it is there.
+func ToldBefore(told machines.Message, missing []machines.Message) []machines.Message {
+	if len(missing) == 0 || missing[0].Version <= 1 {
+		return missing
+	}
+	return append([]machines.Message{under(told, missing[0].Version-1, len(missing))}, missing...)
+}
+
+// Renumbered are events under another version, as those after its first.
+func Renumbered(events []machines.Message, version uint64) []machines.Message {
+	list := make([]machines.Message, len(events))
+	for i := range events {
+		list[i] = under(events[i], version, i+1)
+	}
+	return list
+}
+
+// under is an event under a version and a number.
+func under(m machines.Message, version uint64, n int) machines.Message {
 	m.Version, m.N = version, n
 	var body map[string]json.RawMessage
 	if json.Unmarshal(m.Body, &body) != nil {

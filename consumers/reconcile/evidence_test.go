@@ -67,3 +67,20 @@ func TestUnpublished(t *testing.T) {
 	require.Empty(t, Unpublished("thing", "default.a", outbox, &LastEvent{}, &e, now), "they have expired")
 	require.Len(t, Unpublished("thing", "default.a", outbox, &LastEvent{}, &e, now.Add(-EventLife)), len(events), "by the clock of this machine only")
 }
+
+// Power is lost twice: what the first loss took is told also where the second one leaves of all that was published after it no more than the event that was published again.
+func TestALossIsToldBeforeWhatIsPublishedAgain(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	missing := []machines.Message{{Kind: machines.KindEvent, Version: 7, At: now}, {Kind: machines.KindEvent, Version: 7, N: 1, At: now}}
+	told := machines.Message{Kind: machines.KindEvent, Name: machines.EventReconciled, Version: 8, At: now, Refusal: 70, Body: []byte(`{"version":8}`)}
+	list := ToldBefore(told, missing)
+	require.Equal(t, missing, list[1:])
+	require.EqualValues(t, 6, list[0].Version)
+	require.JSONEq(t, `{"version":6}`, string(list[0].Body))
+	e := machines.Entity{Mark: 69, MarkedAt: now.Add(-time.Second), Version: 7, LastEvent: 50}
+	last := LastEvent{Seq: 57, ID: list[0].ID("thing", "default.a"), At: now, Version: 6}
+	require.Equal(t, missing, Unpublished("thing", "default.a", missing, &last, &e, now), "it does not stand for what comes after it")
+	require.Empty(t, ToldBefore(told, nil))
+	require.Equal(t, missing[:1], ToldBefore(told, []machines.Message{missing[0]})[1:])
+}

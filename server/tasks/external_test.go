@@ -31,7 +31,7 @@ func TestWorkersElsewhere(t *testing.T) {
 	t.Parallel()
 	examples, err := filepath.Abs(filepath.Join("..", "..", "docs", "examples", "taskworker"))
 	require.NoError(t, err)
-	tools, err := filepath.Abs(filepath.Join("..", "..", "internal", "tooltest"))
+	tools, err := filepath.Abs(filepath.Join("..", "..", ".tools", "samples"))
 	require.NoError(t, err)
 	for name, program := range map[string]func(t *testing.T, url string) *exec.Cmd{
 		"Go": func(t *testing.T, url string) *exec.Cmd {
@@ -43,7 +43,7 @@ func TestWorkersElsewhere(t *testing.T) {
 		"Node": func(t *testing.T, url string) *exec.Cmd {
 			node, err := exec.LookPath("node")
 			if _, missing := os.Stat(filepath.Join(tools, "node_modules", "nats")); err != nil || missing != nil {
-				t.Skip("node is not here, or its module nats: make test-tools installs it")
+				t.Skip("node is not here, or its module nats: make samples installs it")
 			}
 			text, err := os.ReadFile(filepath.Join(examples, "worker.mjs"))
 			require.NoError(t, err)
@@ -56,7 +56,7 @@ func TestWorkersElsewhere(t *testing.T) {
 			_, missing := exec.LookPath("jq")
 			cli, err := exec.LookPath("nats")
 			if err != nil || missing != nil {
-				t.Skip("the nats CLI is not here, or jq: make test-tools installs them")
+				t.Skip("the nats CLI is not here, or jq: make samples installs them")
 			}
 			cmd := exec.Command("/bin/sh", filepath.Join(examples, "worker.sh"), url, "fx-task-run=greeters")
 			cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(cli)+":"+os.Getenv("PATH"), "XDG_CONFIG_HOME="+t.TempDir())

@@ -214,11 +214,11 @@ func TestWhereNobodyAnswers(t *testing.T) {
 // The example of a provider in Node keeps the whole contract, too.
 func TestProvidersElsewhere(t *testing.T) {
 	t.Parallel()
-	tools, err := filepath.Abs(filepath.Join("..", "..", "..", "internal", "tooltest"))
+	tools, err := filepath.Abs(filepath.Join("..", "..", "..", ".tools", "samples"))
 	require.NoError(t, err)
 	node, err := exec.LookPath("node")
 	if _, missing := os.Stat(filepath.Join(tools, "node_modules", "nats")); err != nil || missing != nil {
-		t.Skip("node is not here, or its module nats: make test-tools installs it")
+		t.Skip("node is not here, or its module nats: make samples installs it")
 	}
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "examples", "instances", "provider.mjs"))
 	require.NoError(t, err)
