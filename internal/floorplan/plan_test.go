@@ -235,7 +235,7 @@ var plan = []room{
 	{path: "internal/simulation/operator", ours: []string{"consumers", "consumers/backup", "machines", "streams", "streams/publish"}, outside: []string{natsgo}}, // with what users have
 	{path: "internal/simulation/disk", ours: []string{"internal/simulation/model/...", "streams"}},                                                               // the order in which streams are synced is that of their names
 	{path: "internal/simulation/overlay", outside: []string{testify}},
-	{path: "internal/simulation/mutants", ours: []string{"internal/simulation/overlay"}, outside: []string{testify}},
+	{path: "internal/simulation/mutants", ours: []string{"internal/simulation/overlay"}, tests: []string{"internal/simulation/schedule", "internal/simulation/shop"}, outside: []string{testify}},
 	{path: "internal/simulation/cmd/simulate", ours: []string{"internal/simulation/mutants", "internal/simulation/overlay"}},
 	// A model of the outbox's tables, and the relays of one beside both models. What an append does with a shard, and what the relay asks, is that of the outbox.
 	{path: "internal/simulation/tables", ours: []string{"internal/simulation/model/wire", "streams/outbox"}, outside: []string{pgx, uuid, testify}, tests: []string{"internal/postgres"}},

@@ -48,9 +48,11 @@ func (w *World) sawCommand(e *store.Entry) {
 	w.history.tasks.Command(e.Seq)
 	var body struct{ Attempt string }
 	id := store.Value(e.Header, streams.HeaderID)
-	if _, again := w.history.seqs[id]; !again {
-		w.history.seqs[id] = e.Seq
+	first, again := w.history.seqs[id]
+	if !again {
+		first[0] = e.Seq
 	}
+	w.history.seqs[id] = [2]uint64{first[0], e.Seq}
 	if json.Unmarshal(e.Data, &body) == nil && body.Attempt != "" {
 		w.history.attempts[id] = body.Attempt
 	}

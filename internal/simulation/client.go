@@ -142,7 +142,7 @@ func (c *client) ask(commands *publish.Commands, rec *record) {
 // onDisk: what changes nothing is answered when its command is on disk, or a loss of power could take both that and what was told of it.
 func (w *World) onDisk(rec *record) {
 	a, ok := rec.answer()
-	seq := w.history.seqs[streams.CommandID(rec.Machine, rec.Key, rec.id)]
+	seq := w.history.seqs[streams.CommandID(rec.Machine, rec.Key, rec.id)][0]
 	if on := w.server.Synced(streams.CommandStream); ok && w.opts.Profile == schedule.Fsync && !w.lost && a.Outcome != machines.Applied && seq > on {
 		w.fail("S1", "%s was answered %s, and its command %d is not on disk, which has %d", rec.id, a.Outcome, seq, on)
 	}

@@ -24,7 +24,7 @@ type history struct {
 	losses   int                  // of power, and what an operator has purged or restored
 	letters  []letter             // dead ones
 	stored   map[uint64]time.Time // when commands were seen first, by their sequences
-	seqs     map[string]uint64    // of commands, by their ids
+	seqs     map[string][2]uint64 // of commands, by their ids: the first and the last
 	attempts map[string]string    // of results, by the id of the command
 	lostAt   time.Time            // of the last loss of power that cost something
 	tasks    limits.Log           // what ran, and what limited it
@@ -96,7 +96,8 @@ func (w *World) sawEvent(e *store.Entry) {
 		ev.Numbered = err == nil
 		ev.N, _ = strconv.ParseUint(n, 10, 64)
 	}
-	ev.Attempt = w.history.attempts[streams.CommandID(m.Name, x.Key, ev.ID)]
+	id := streams.CommandID(m.Name, x.Key, ev.ID)
+	ev.Attempt, ev.Sent = w.history.attempts[id], w.history.seqs[id]
 	w.holds1(endsOnce, x, w.history.tasks.Event(x, &ev))
 	for _, i := range invariants {
 		if i.event != nil {
@@ -154,5 +155,5 @@ func (h *history) forget() {
 }
 
 func newHistory() history {
-	return history{entities: map[string]*seen.Entity{}, read: map[string]uint64{}, stored: map[uint64]time.Time{}, seqs: map[string]uint64{}, attempts: map[string]string{}}
+	return history{entities: map[string]*seen.Entity{}, read: map[string]uint64{}, stored: map[uint64]time.Time{}, seqs: map[string][2]uint64{}, attempts: map[string]string{}}
 }

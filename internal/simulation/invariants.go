@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bcc94042/instar/internal/simulation/limits"
 	"github.com/bcc94042/instar/internal/simulation/seen"
 	"github.com/bcc94042/instar/internal/simulation/trace"
 	"github.com/bcc94042/instar/machines"
@@ -40,6 +41,7 @@ var invariants = []invariant{
 	{id: "I5b", says: "transitions are along edges of the table", event: seen.Lawful},
 	{id: "I5c", says: "what is added is summed up", event: seen.Summed},
 	{id: "I6", says: "commands of one sender are taken in their order", rest: ordered},
+	{id: "I6d", says: "commands are taken in the order of their stream", event: seen.AsSent},
 	{id: "I6b", says: "a command that expects a revision is applied to that one", rest: told(conditional)},
 	{id: "I6c", says: "an answer says how the entity stood", rest: told(stood)},
 	{id: "I7b", says: "a result is taken of the attempt that is waited for", event: seen.Awaited},
@@ -51,6 +53,7 @@ var invariants = []invariant{
 	{id: "C2", says: "a command that is decided is acked soon, while nothing goes wrong", step: acked, lossy: true},
 	{id: "I11", says: "what an index answers does not fall back", step: indexed},
 	{id: "I11b", says: "the indexes have what is stored", rest: current, lossy: true},
+	{id: "I10", says: "a repository is what its tasks make it", rest: repositories, lossy: true},
 	{id: "L1", says: "what a loss of power has cost is told", rest: lossTold, lossy: true},
 	{id: "P1", says: "a command stays until what came of it is published", step: published},
 	{id: "P2", says: "what an entity waits for is somewhere", step: waiting},
@@ -214,6 +217,8 @@ func ordered(w *World) string {
 	return ""
 }
 
+func repositories(w *World) string { return limits.Derived(w.history.order) }
+
 // folded holds each view against one that is folded anew from the events that were seen.
 func folded(w *World) string {
 	for _, x := range w.history.order {
@@ -275,7 +280,7 @@ func (w *World) unrest() string {
 	case commands.LastUnder(streams.Names{}.StoredAll()) != nil:
 		return "a command is not taken: " + commands.LastUnder(streams.Names{}.StoredAll()).Subject
 	case time.Since(w.calmAt) > calmFor*2/3:
-	case cmp.Or(complete(w), lossTold(w), every(lacksSchedule)(w), every(lacksTask)(w), folded(w), current(w)) != "":
+	case cmp.Or(complete(w), lossTold(w), every(lacksSchedule)(w), every(lacksTask)(w), folded(w), current(w), repositories(w)) != "":
 		return "what is stored is not published"
 	}
 	if all := w.choices(); len(all) > 0 {

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { seeds.Main(m) }
 
-var world = seeds.World[schedule.Options]{Does: "commands", Draw: schedule.Draw, Aimed: schedule.Aimed, Smaller: schedule.Smaller, Run: func(o schedule.Options, t *trace.Trace) seeds.Went {
+var world = seeds.World[schedule.Options]{Does: "commands", Draw: schedule.Draw, Aimed: schedule.Aimed, Aims: schedule.Aims, Smaller: schedule.Smaller, Run: func(o schedule.Options, t *trace.Trace) seeds.Went {
 	if slices.ContainsFunc(o.Faults, func(f Fault) bool { return f.Kind == "restore" }) {
 		time.Sleep(27 * 366 * 24 * time.Hour) // bubbles begin in 2000, and what a restore counts from is in 2026
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/bcc94042/instar/internal/simulation/mutants"
 	"github.com/bcc94042/instar/internal/simulation/overlay"
+	"github.com/bcc94042/instar/internal/simulation/schedule"
+	"github.com/bcc94042/instar/internal/simulation/shop"
 )
 
 // The text that each mutant takes out is there: whoever changes it changes the mutant with it.
@@ -29,6 +31,11 @@ func TestTheMutantsApply(t *testing.T) {
 		require.Equal(t, m.Test == "", m.By != "", "%s is found by the simulation or by a test", m.Name)
 		if pkg, test, ok := strings.Cut(m.Test, " "); ok {
 			require.True(t, defined(t, filepath.Join(module, pkg), test), "%s: there is no test %s in %s", m.Name, test, pkg)
+		}
+		if m.Of == "" {
+			require.NoError(t, schedule.Aims(m.Aim), m.Name)
+		} else {
+			require.NoError(t, shop.Aims(m.Aim), m.Name)
 		}
 		_, err := overlay.Write(t.TempDir(), module, root, m.Patches...)
 		require.NoError(t, err, m.Name)

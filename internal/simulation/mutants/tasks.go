@@ -11,4 +11,7 @@ var tasks = []Mutant{
 	{Name: "canceled-without-end", By: "Q2", Aim: "tasks", Out: "that a cancel ends the attempt which runs", Patches: patch("machines/task/actions.go",
 		"\tif s.State() == Running {\n\t\td = end(s, OutcomeCanceled",
 		"\tif false {\n\t\td = end(s, OutcomeCanceled")},
+	{Name: "deleted-counts", By: "I10", Aim: "tasks", Out: "that a task which is not there any more does not count", Patches: patch("consumers/orchestrator/tasks.go",
+		"changed = l.tally.Remove(repo, id)",
+		"changed = gone")},
 }

@@ -32,11 +32,11 @@ func (b Build) Program(name string, patches ...Patch) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	mod, err := b.library()
+	mod, lib, err := b.library()
 	if err != nil {
 		return "", err
 	}
-	list, err := Write(filepath.Join(b.Dir, name), b.Module, root, append(patches, b.ordered()...)...)
+	list, err := Write(filepath.Join(b.Dir, name), b.Module, root, append(patches, b.ordered(lib)...)...)
 	if err != nil {
 		return "", err
 	}
@@ -68,44 +68,54 @@ func (b Build) Test(name, pkg, tests string, patches ...Patch) (string, error) {
 
 const natsgo = "github.com/nats-io/nats.go"
 
-// library copies nats.go beside the programs, because the go command lets nobody overlay what is in its cache of modules, and returns the path of a go.mod that takes the copy.
-func (b Build) library() (mod string, err error) {
+// library copies nats.go beside the programs, because the go command lets nobody overlay what is in its cache of modules, and returns the path of a go.mod that takes the copy, and of the copy.
+func (b Build) library() (mod, to string, err error) {
 	find := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", natsgo)
 	find.Dir = b.Module
 	out, err := find.Output()
 	if err != nil {
-		return "", fmt.Errorf("cannot find %s: %w", natsgo, err)
+		return "", "", fmt.Errorf("cannot find %s: %w", natsgo, err)
 	}
 	from := strings.TrimSpace(string(out))
-	to := filepath.Join(b.Dir, filepath.Base(from)) // with its version
+	to = filepath.Join(b.Dir, filepath.Base(from)) // with its version
 	if _, err := os.Stat(to); err != nil {
-		if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-			return "", fmt.Errorf("cannot copy %s: %w", natsgo, err)
+		if err := copied(from, to); err != nil {
+			return "", "", fmt.Errorf("cannot copy %s: %w", natsgo, err)
 		}
 	}
 	mod = filepath.Join(b.Dir, "go.mod")
 	for _, name := range []string{"go.mod", "go.sum"} {
 		text, err := os.ReadFile(filepath.Join(b.Module, name))
 		if err != nil {
-			return "", err
+			return "", "", err
 		}
 		if name == "go.mod" {
 			text = fmt.Appendf(text, "\nreplace %s => %s\n", natsgo, to)
 		}
 		if err := writeChanged(filepath.Join(b.Dir, name), string(text)); err != nil {
-			return "", err
+			return "", "", err
 		}
 	}
-	return mod, nil
+	return mod, to, nil
+}
+
+// copied copies a directory whole or not at all: who breaks a build off leaves none that looks as if it were whole.
+func copied(from, to string) error {
+	beside, err := os.MkdirTemp(filepath.Dir(to), "copying-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(beside)
+	half := filepath.Join(beside, "half")
+	if err := os.CopyFS(half, os.DirFS(from)); err != nil {
+		return err
+	}
+	return os.Rename(half, to)
 }
 
 // ordered patches the copy of nats.go: who listens to a connection is told in the order of registration, not in that of the addresses of channels.
-func (b Build) ordered() []Patch {
-	all, _ := filepath.Glob(filepath.Join(b.Dir, "nats.go@*", "nats.go"))
-	if len(all) == 0 {
-		return nil
-	}
-	file, err := filepath.Rel(b.Module, all[len(all)-1])
+func (b Build) ordered(lib string) []Patch {
+	file, err := filepath.Rel(b.Module, filepath.Join(lib, "nats.go"))
 	if err != nil {
 		return nil
 	}

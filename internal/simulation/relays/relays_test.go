@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { seeds.Main(m) }
 
-var world = seeds.World[shop.Options]{Does: "events", Draw: shop.Draw, Aimed: shop.Options.Aimed, Smaller: shop.Options.Smaller, Run: func(o shop.Options, t *trace.Trace) seeds.Went {
+var world = seeds.World[shop.Options]{Does: "events", Draw: shop.Draw, Aimed: shop.Options.Aimed, Aims: shop.Aims, Smaller: shop.Options.Smaller, Run: func(o shop.Options, t *trace.Trace) seeds.Went {
 	w := newWorld(o, t)
 	w.run()
 	return seeds.Went{Done: w.judge.Seen(), Failures: w.failures, Wrong: w.wrong}

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -47,4 +48,36 @@ func Aimed(o Options, what string) Options {
 		o.Faults = append(o.Faults, f)
 	}
 	return o
+}
+
+// Aims reports what [Aimed] knows nothing of: a seed without faults would show nothing.
+func Aims(what string) error {
+	if rest, ok := strings.CutPrefix(what, "tasks"); ok && (rest == "" || rest[0] == '/') {
+		what = strings.TrimPrefix(rest, "/")
+	}
+	known, at := []string{"restore"}, []string{}
+	for _, k := range slices.Concat(kinds, acts) {
+		known = append(known, k.kind)
+	}
+	for _, m := range moments {
+		at = append(at, m.at)
+	}
+	if name, _, waits := strings.Cut(what, "@"); waits && !slices.ContainsFunc(seizures, func(k kind) bool { return k.kind == name }) {
+		return fmt.Errorf("%s does not wait for a moment", name)
+	}
+	return Known(what, known, at)
+}
+
+// Known reports whether an aim, kind or kind@moment, is of some kinds and moments; an empty one is.
+func Known(what string, kinds, moments []string) error {
+	kind, at, waits := strings.Cut(what, "@")
+	switch {
+	case what == "":
+		return nil
+	case !slices.Contains(kinds, kind):
+		return fmt.Errorf("nothing of the kind %q goes wrong; there are: %s", kind, strings.Join(kinds, ", "))
+	case waits && !slices.Contains(moments, at):
+		return fmt.Errorf("there is no moment %q; there are: %s", at, strings.Join(moments, ", "))
+	}
+	return nil
 }

@@ -141,11 +141,7 @@ func Waits(o Options, f Fault, subject string) bool {
 }
 
 // seizures are what may happen to a node at such a moment.
-var seizures = []struct {
-	kind   string
-	weight int
-	fits   func(o Options) bool
-}{
+var seizures = []kind{
 	{"crash", 4, nil},
 	{"cut", 2, nil},
 	{"stall", 1, nil},

@@ -40,6 +40,7 @@ type World[O any] struct {
 	Does    string // what a run counts: commands, events
 	Draw    func(seed uint64) O
 	Aimed   func(o O, what string) O // with one kind of fault only; empty leaves what was drawn
+	Aims    func(what string) error  // whether there is such a kind
 	Smaller func(o O) []O            // schedules with a little less in them
 	Run     func(o O, t *trace.Trace) Went
 }
@@ -84,6 +85,7 @@ func (w World[O]) once(t *testing.T, seed uint64, o O, on, kept bool) Report[O] 
 
 // All runs the seeds that the flags ask for.
 func (w World[O]) All(t *testing.T) {
+	require.NoError(t, w.Aims(*aim))
 	n, steps, done, failed := 0, 0, 0, 0
 	began, wrong := time.Now(), map[string]int{}
 	for seed := *first; n < *many && time.Since(began) < *within && failed < 3; seed += *every {

@@ -64,6 +64,7 @@ type Event struct {
 	ID         string          `json:"commandId"`
 	Actor      string          `json:"actor"`
 	Attempt    string          `json:"-"` // of the result that it is of
+	Sent       [2]uint64       `json:"-"` // the first and the last place in the stream of commands of that which it is of; 0 where that was not seen
 	Body       []byte          `json:"-"` // all of it
 	Data       json.RawMessage `json:"data"`
 }
@@ -113,6 +114,19 @@ func Rises(x *Entity, v *Value) string {
 	}
 	if last := x.Last(); last != nil && v.Version < last.Version {
 		return fmt.Sprintf("version %d at revision %d after %d at %d", v.Version, v.Seq, last.Version, last.Seq)
+	}
+	return ""
+}
+
+// AsSent: commands are taken in the order in which their stream has them.
+func AsSent(x *Entity, ev *Event) string {
+	for i := len(x.Events) - 1; i >= 0 && ev.Numbered && ev.Sent[1] > 0; i-- {
+		if before := &x.Events[i]; before.Numbered && before.Sent[0] > 0 {
+			if before.Sent[0] > ev.Sent[1] {
+				return fmt.Sprintf("event %s is of command %d, and %s before it of command %d", ev.EventID, ev.Sent[1], before.EventID, before.Sent[0])
+			}
+			break
+		}
 	}
 	return ""
 }

@@ -101,6 +101,9 @@ func (o Options) Aimed(what string) Options {
 	return o
 }
 
+// Aims reports what [Options.Aimed] knows nothing of.
+func Aims(what string) error { return schedule.Known(what, kinds, moments) }
+
 // Smaller are schedules with a little less in them.
 func (o Options) Smaller() (all []Options) {
 	for i := range o.Faults {

@@ -58,7 +58,7 @@ func run(of string, seed, from uint64, seeds int, within time.Duration, jobs int
 		return repeat(program)
 	}
 	if seed != 0 {
-		return overlay.Command(program, os.Stdout, "-seed", fmt.Sprint(seed), "-seeds", "1", "-trace", "-aim", aim).Run()
+		return overlay.Command(program, os.Stdout, "-seed", fmt.Sprint(seed), "-seeds", "1", "-trace", "-live", "-aim", aim).Run()
 	}
 	fmt.Printf("seeds from %d\n", from)
 	var all sync.WaitGroup
@@ -70,7 +70,7 @@ func run(of string, seed, from uint64, seeds int, within time.Duration, jobs int
 			if seeds > 0 {
 				args = append(args, "-seeds", fmt.Sprint((seeds+jobs-1)/jobs))
 			}
-			failed[i] = overlay.Command(program, &outputs[i], args...).Run()
+			failed[i] = runWithin(overlay.Command(program, &outputs[i], args...), within+shortening)
 		})
 	}
 	all.Wait()
@@ -86,6 +86,21 @@ func run(of string, seed, from uint64, seeds int, within time.Duration, jobs int
 		return err
 	}
 	return nil
+}
+
+// shortening is how long a process may go on after its time: to end a seed, and to make up to three that have failed short.
+const shortening = 10 * time.Minute
+
+// runWithin runs a process, and kills it where it does not end: no clock runs in a seed in which somebody goes round in circles.
+func runWithin(c *exec.Cmd, within time.Duration) error {
+	if err := c.Start(); err != nil {
+		return err
+	}
+	defer time.AfterFunc(within, func() {
+		fmt.Printf("a seed does not end within %s; killing its process\n", within)
+		_ = c.Process.Kill()
+	}).Stop()
+	return c.Wait()
 }
 
 // output prints what a process says, line by line, but for which seed begins, which it remembers.
