@@ -150,6 +150,31 @@ func TestBatch(t *testing.T) {
 		b.post("/v1/batches", `{"machine":"gadget","command":"touch"}`, "Authorization", "Bearer read-token").problem(t, 403, "forbidden")
 		b.post("/v1/batches", `{"machine":"gadget","command":"touch","filter":{"namespace":"default"}}`, "Authorization", "Bearer tenant-token").problem(t, 404, "not-found")
 	})
+	t.Run("Listed", func(t *testing.T) {
+		page := func(query string, header ...string) (names []string, next string) {
+			a := b.get("/v1/batches"+query, header...)
+			require.Equal(t, 200, a.StatusCode, string(a.body))
+			for _, it := range a.json(t)["items"].([]any) {
+				names = append(names, it.(map[string]any)["name"].(string))
+			}
+			return names, a.json(t)["nextCursor"].(string)
+		}
+		all, next := page("")
+		require.Len(t, all, 3)
+		require.Equal(t, "batch.default.k1", all[0], "the last one that was sent")
+		require.Empty(t, next)
+		two, next := page("?limit=2")
+		rest, end := page("?limit=2&cursor=" + next)
+		require.Equal(t, all, append(two, rest...))
+		require.Empty(t, end)
+		refusals := b.get("/v1/batches?namespace=*").json(t)["items"].([]any)[1].(map[string]any)
+		require.Equal(t, "boss", refusals["metadata"].(map[string]any)["actor"])
+		require.EqualValues(t, 5, refusals["response"].(map[string]any)["refused"])
+		require.Empty(t, refusals["response"].(map[string]any)["failures"])
+		none, _ := page("?namespace=*", "Authorization", "Bearer tenant-token")
+		require.Empty(t, none)
+		b.get("/v1/batches?namespace=default", "Authorization", "Bearer tenant-token").problem(t, 404, "not-found")
+	})
 	t.Run("OnlyWhatTheTokenSees", func(t *testing.T) {
 		a := b.post("/v1/batches", `{"machine":"gadget","command":"touch","filter":{"namespace":"*"}}`, "Authorization", "Bearer tenant-token")
 		require.EqualValues(t, 0, done(a)["response"].(map[string]any)["matched"])

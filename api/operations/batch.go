@@ -353,7 +353,7 @@ func (s *Service) cancelBatch(q *rest.Request, id string) error {
 
 func operationOf(id string, b *batch) *OperationStatus {
 	op := &OperationStatus{Name: batchName(id), Kind: "batch", Done: b.Done, Metadata: OperationMetadata{
-		Machine: b.Request.Machine, Namespace: cmp.Or(b.Namespace, auth.AnyNamespace), Parent: b.Request.Filter.Parent, Command: b.Request.Command, CommandID: batchName(id),
+		Machine: b.Request.Machine, Namespace: cmp.Or(b.Namespace, auth.AnyNamespace), Parent: b.Request.Filter.Parent, Command: b.Request.Command, CommandID: batchName(id), Actor: b.Actor, Reason: b.Reason,
 		Step: "running", StartedAt: &b.StartedAt, UpdatedAt: &b.UpdatedAt, Progress: &b.Progress,
 	}}
 	switch {

@@ -4,7 +4,7 @@
 // accepted (batch.go), run page by page (run.go), and stored after each page, so that any process can continue it.
 package operations
 
-// The service, and the routes under /v1/operations. The name of an operation says which command or batch it is (Name,
+// The service, and the routes under /v1/operations; list.go lists batches. The name of an operation says which command or batch it is (Name,
 // namedOperation). For a command, decided reads the answer that is kept of it, and outcome.go adds what came of it;
 // batches are answered in batch.go. Clients can wait for the end of an operation; only batches can be cancelled.
 
@@ -49,6 +49,8 @@ type OperationMetadata struct {
 	ID        string         `json:"id,omitempty" doc:"Id of the entity"`
 	Target    string         `json:"target,omitempty" doc:"The path of the entity"`
 	Command   string         `json:"command,omitempty" doc:"Command that the batch sends"`
+	Actor     string         `json:"actor,omitempty" doc:"Who sent the batch"`
+	Reason    string         `json:"reason,omitempty" doc:"Why, as who sent the batch said"`
 	CommandID string         `json:"commandId,omitempty"`
 	Step      string         `json:"step" doc:"Of a command: stored until the engine has decided, then the state that the command has led the entity to, or superseded. Of a batch: running, stalled, cancelling, cancelled, expired or done"`
 	StartedAt *time.Time     `json:"startedAt,omitempty"`
@@ -102,7 +104,7 @@ func (s *Service) Routes(r *rest.Router) []*rest.Route {
 			Description: "Commands that were already sent are not undone. A single accepted command cannot be cancelled: the answer is 409 with the commands that the entity allows.",
 			Errors:      []int{404, 409, 503}, Parameters: []*huma.Param{name()}, Responses: answer,
 		}},
-		s.batchRoute(r),
+		s.batchRoute(r), s.listRoute(r),
 	}
 }
 

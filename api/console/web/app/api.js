@@ -59,7 +59,7 @@ export async function atLeast(least, path, query, signal) {
   const items = [];
   let next;
   do {
-    const { data } = await get(path, { ...query, limit: 500, cursor: next }, signal);
+    const { data } = await get(path, { limit: 500, ...query, cursor: next }, signal);
     items.push(...data.items);
     next = data.nextCursor;
   } while (next && items.length < least);

@@ -17,6 +17,7 @@ export const routes = [
   ['/ui/outbox', () => import('../pages/outbox.js')],
   ['/ui/tenants', () => import('../pages/tenants.js')],
   ['/ui/tenants/{machine}/{tenant}/{id}', () => import('../pages/session.js')],
+  ['/ui/operations', () => import('../pages/operations.js')],
   ['/ui/operations/{operation}', () => import('../pages/operation.js')],
   ['/ui/nodes', () => import('../pages/nodes.js')],
   ['/ui/workers', () => import('../pages/workers.js')],
@@ -32,6 +33,7 @@ export const nav = [
   { href: '/ui/tasks', text: 'Tasks', icon: 'task', key: 't', machine: ['task'] },
   { href: '/ui/outbox', text: 'Outbox', icon: 'outbox', key: 'o', machine: ['relay'] },
   { href: '/ui/tenants', text: 'Tenants', icon: 'tenant', key: 'p', machine: ['database_provisioning', 'instance_provisioning'] },
+  { href: '/ui/operations', text: 'Batches', icon: 'batch', key: 'b' },
   { href: '/ui/nodes', text: 'Nodes', icon: 'node', key: 'n' },
   { href: '/ui/workers', text: 'Workers', icon: 'worker', key: 'w' },
   { href: '/ui/dead-letters', text: 'Dead letters', icon: 'letter', key: 'l' },
@@ -41,7 +43,7 @@ export const nav = [
 /** isThere reports whether an entry of nav is shown where these machines are. */
 export const isThere = (entry, machines) => !entry.machine || !!machines?.some((m) => entry.machine.includes(m.name));
 
-const lists = ['/ui/machines/{machine}', '/ui/services', '/ui/discovery', '/ui/tasks', '/ui/tenants'];
+const lists = ['/ui/machines/{machine}', '/ui/services', '/ui/discovery', '/ui/tasks', '/ui/tenants', '/ui/operations'];
 
 /** isList says whether a page is a list, whose address has the namespace: in that of an entity it is a part of the name. */
 export const isList = (path) => lists.some((pattern) => match(pattern, path));

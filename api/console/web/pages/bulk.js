@@ -4,7 +4,7 @@ import { commandSchema, entityURL, may, newKey, ofKey, send, get } from '../app/
 import { Dialog, open } from '../app/dialog.js';
 import { blank, Form } from '../app/form.js';
 import { Failure } from '../app/parts.js';
-import { useResource } from '../app/store.js';
+import { every, useResource } from '../app/store.js';
 import { count } from '../app/time.js';
 import { toast } from '../app/toast.js';
 
@@ -85,12 +85,8 @@ export const operationURL = (name) => '/ui/operations/' + encodeURIComponent(nam
 /** useOperation follows a batch by its name until it has ended: a resource. */
 export function useOperation(name) {
   const it = useResource((signal) => (name ? get('/v1/operations/' + encodeURIComponent(name), {}, signal).then(({ data }) => data) : Promise.resolve(undefined)), [name]);
-  useEffect(() => {
-    if (!name || it.data?.done || it.error?.status === 404) return;
-    const timer = setTimeout(it.reload, it.error || it.data?.metadata.step === 'stalled' ? 3000 : 400);
-    return () => clearTimeout(timer);
-  }, [it.data, it.error]);
-  return it;
+  const ended = !name || it.data?.done || it.error?.status === 404;
+  return every(it, ended ? 0 : it.error || it.data?.metadata.step === 'stalled' ? 3000 : 400);
 }
 
 /** Stop ends a batch; what was sent is not taken back. */
