@@ -60,6 +60,8 @@ type Options struct {
 
 	// ReadOnlyUI lets the console look, and refuses what a browser sends to change something.
 	ReadOnlyUI bool
+	// TraceURL, with {trace} in the place of an id, and GrafanaURL are addresses that the console links to; empty has none.
+	TraceURL, GrafanaURL string
 
 	// RequireIfMatch names the machines whose commands are refused without If-Match, unless they begin a life.
 	RequireIfMatch []string

@@ -41,13 +41,18 @@ func setup(t *testing.T, readOnly bool, tokens ...auth.Token) *door {
 
 func open(t *testing.T, readOnly bool, tokens ...auth.Token) *door {
 	t.Helper()
+	return start(t, console.Options{Version: "v1 <b>", ReadOnly: readOnly}, tokens...)
+}
+
+func start(t *testing.T, o console.Options, tokens ...auth.Token) *door {
+	t.Helper()
 	s, err := rest.New(rest.Options{
-		Tokens: tokens, Open: len(tokens) == 0, ReadOnly: readOnly, Registry: prometheus.NewRegistry(), Tracer: noop.NewTracerProvider().Tracer(""), Log: slog.New(slog.DiscardHandler), TurnWithin: time.Minute,
+		Tokens: tokens, Open: len(tokens) == 0, ReadOnly: o.ReadOnly, Registry: prometheus.NewRegistry(), Tracer: noop.NewTracerProvider().Tracer(""), Log: slog.New(slog.DiscardHandler), TurnWithin: time.Minute,
 	})
 	require.NoError(t, err)
 	r := s.NewRouter()
 	actor := func(q *rest.Request) error { return q.JSON(http.StatusOK, q.Who.Name) }
-	for _, rt := range append(console.New(s, console.Options{Version: "v1 <b>", ReadOnly: readOnly}).Routes(r),
+	for _, rt := range append(console.New(s, o).Routes(r),
 		&rest.Route{Role: auth.Read, Serve: actor, Op: huma.Operation{Method: http.MethodGet, Path: "/v1/look"}},
 		&rest.Route{Role: auth.Read, Op: huma.Operation{Method: http.MethodGet, Path: "/v1/until"}, Serve: func(q *rest.Request) error {
 			_, bounded := q.Context().Deadline()
@@ -219,6 +224,22 @@ func TestSessions(t *testing.T) {
 	other := open(t, false, tokens[:1]...)
 	res, _ = other.ask(http.MethodGet, "/v1/look", "", "Cookie: "+reader.Name+"="+reader.Value)
 	require.Equal(t, 401, res.StatusCode, "the tokens have changed")
+}
+
+func TestWhereThePageLeads(t *testing.T) {
+	t.Parallel()
+	links := console.Links{Trace: "https://traces.example/{trace}", Grafana: "https://grafana.example/d/instar"}
+	d := start(t, console.Options{Links: links}, tokens...)
+	_, body := d.ask(http.MethodGet, "/v1/session", "")
+	require.NotContains(t, body, "example", "only who may look is told")
+	cookie := d.signIn("read-token")
+	_, body = d.ask(http.MethodGet, "/v1/session", "", "Cookie: "+cookie.Name+"="+cookie.Value)
+	require.Contains(t, body, `"traceUrl":"https://traces.example/{trace}","grafanaUrl":"https://grafana.example/d/instar"`)
+	d = start(t, console.Options{Links: links})
+	for _, method := range []string{http.MethodGet, http.MethodDelete} {
+		_, body = d.ask(method, "/v1/session", "")
+		require.Contains(t, body, `"traceUrl":`)
+	}
 }
 
 func TestSessionsEnd(t *testing.T) {

@@ -21,10 +21,9 @@ import (
 
 // Console is the page, and the sessions of those who look at it.
 type Console struct {
-	rest     *rest.Server
-	readOnly bool
-	provider *Provider
-	site     func() (*site, error) // nil has none
+	rest *rest.Server
+	of   Options
+	site func() (*site, error) // nil has none
 }
 
 // Options are what a console says of its server.
@@ -32,6 +31,13 @@ type Options struct {
 	Version  string
 	ReadOnly bool
 	Provider *Provider // nil lets in who has a token
+	Links    Links
+}
+
+// Links are where a browser finds what the server itself does not show.
+type Links struct {
+	Trace   string `json:"traceUrl,omitempty" doc:"Address of a trace, with {trace} in the place of its id (ui.traceUrl)"`
+	Grafana string `json:"grafanaUrl,omitempty" doc:"Address of the dashboard (ui.grafanaUrl)"`
 }
 
 // New makes the console of a server.
@@ -40,7 +46,7 @@ func New(server *rest.Server, o Options) *Console {
 }
 
 func newConsole(server *rest.Server, files fs.FS, o Options) *Console {
-	c := &Console{rest: server, readOnly: o.ReadOnly, provider: o.Provider}
+	c := &Console{rest: server, of: o}
 	if files != nil {
 		c.site = sync.OnceValues(func() (*site, error) { return load(files, o.Version) })
 	}
@@ -72,6 +78,7 @@ type Session struct {
 	ReadOnly  bool       `json:"readOnly,omitempty" doc:"What a browser sends to change something is refused (ui.readonly)"`
 	Until     *time.Time `json:"until,omitempty" doc:"The end of the session"`
 	Provider  *Provider  `json:"provider,omitempty" doc:"Where people sign in who have no token, if they can"`
+	Links                // of who may look
 }
 
 // Provider is a provider of OpenID Connect (package signin).
@@ -123,10 +130,10 @@ func (c *Console) Has() bool { return c.site != nil }
 
 func (c *Console) show(q *rest.Request) error {
 	q.W.Header().Set("Cache-Control", "no-store")
-	s := Session{Open: c.rest.Open, ReadOnly: c.readOnly, Provider: c.provider}
+	s := c.session()
 	who, p := c.rest.Keys.Identify(q.R)
 	if p == nil {
-		s.of(who)
+		c.let(&s, who)
 		s.SignedIn = who != auth.Anonymous
 	}
 	if who.Session() {
@@ -136,8 +143,14 @@ func (c *Console) show(q *rest.Request) error {
 	return q.JSON(http.StatusOK, s)
 }
 
-func (s *Session) of(who auth.Identity) {
-	s.Name, s.Role, s.Namespace = who.Name, who.Role(), who.Namespace
+// session is one of nobody yet.
+func (c *Console) session() Session {
+	return Session{Open: c.rest.Open, ReadOnly: c.of.ReadOnly, Provider: c.of.Provider}
+}
+
+// let says in a session who has it.
+func (c *Console) let(s *Session, who auth.Identity) {
+	s.Name, s.Role, s.Namespace, s.Links = who.Name, who.Role(), who.Namespace, c.of.Links
 }
 
 func (c *Console) begin(q *rest.Request, schema *huma.Schema) error {
@@ -162,8 +175,9 @@ func (c *Console) begin(q *rest.Request, schema *huma.Schema) error {
 		return problem.New(problem.CodeUnauthorized, "the token is not known").With("WWW-Authenticate", `Bearer realm="instar"`)
 	}
 	c.cookie(q, value, int(auth.SessionFor.Seconds()))
-	s := Session{Open: c.rest.Open, SignedIn: true, ReadOnly: c.readOnly, Until: &until}
-	s.of(who)
+	s := c.session()
+	s.SignedIn, s.Until, s.Provider = true, &until, nil
+	c.let(&s, who)
 	return q.JSON(http.StatusOK, s)
 }
 
@@ -175,9 +189,9 @@ func (c *Console) end(q *rest.Request) error {
 		return p
 	}
 	c.cookie(q, "", -1)
-	s := Session{Open: c.rest.Open, ReadOnly: c.readOnly, Provider: c.provider}
+	s := c.session()
 	if c.rest.Open {
-		s.of(auth.Anonymous)
+		c.let(&s, auth.Anonymous)
 	}
 	return q.JSON(http.StatusOK, s)
 }

@@ -24,7 +24,7 @@ stage(async (s, b) => {
 const pages = {
   home: '/ui/', machines: '/ui/machines', machine: '/ui/machines/service', filtered: '/ui/machines/service?preset=failed', empty: '/ui/machines/task?q=nothing', entity: '/ui/entities/service/web-1',
   failed: '/ui/entities/service/web-3', data: '/ui/entities/service/web-1?tab=data', conditions: '/ui/entities/service/web-1?tab=conditions', json: '/ui/entities/service/web-1?tab=raw',
-  relay: '/ui/machines/relay', nobody: '/ui/entities/service/nobody', missing: '/ui/no/such/page', 'no-machine': '/ui/machines/nothing',
+  relay: '/ui/machines/relay', batches: '/ui/operations', nobody: '/ui/entities/service/nobody', missing: '/ui/no/such/page', 'no-machine': '/ui/machines/nothing',
 };
 
 hold('a page', pages);
@@ -171,6 +171,10 @@ test('a batch is rehearsed, and sent to those that match', async () => {
   await page.waitForSelector('dialog >> text=4 match now');
   await page.click('dialog button[type=submit]');
   await page.waitForSelector('dialog >> text=Done.', { timeout: 60000 });
+  await page.goto(server.url + '/ui/operations');
+  await page.locator('.table >> text=done').waitFor();
+  await page.click('.table >> text=refresh');
+  await page.locator('.progress >> text=4 unchanged').or(page.locator('.progress >> text=4 applied')).first().waitFor();
   assert.deepEqual(page.wrong, []);
   await context.close();
 });
@@ -195,7 +199,7 @@ test('the keyboard is enough', async () => {
 });
 
 test('a console that only looks offers nothing else, and is refused', async () => {
-  const looking = await Server.start('--ui-readonly');
+  const looking = await Server.start('--ui-readonly', '--ui-trace-url', 'https://traces.example/t/{trace}', '--ui-grafana-url', 'https://grafana.example/d/instar');
   try {
     await looking.state('/v1/services/hello', 'READY');
     const context = await browser.newContext({ viewport: desktop });
@@ -203,7 +207,12 @@ test('a console that only looks offers nothing else, and is refused', async () =
     await page.waitForSelector('.pill:has-text("Read-only")');
     assert.equal(await page.locator('.heading-actions button').count(), 0, 'nor what cannot be sent, under More');
     assert.equal(await page.evaluate(() => fetch('/v1/services/hello/refresh', { method: 'POST' }).then((r) => r.status)), 403);
-    assert.equal((await looking.ask('/v1/services/hello/refresh', {})).status, 200);
+    const trace = '4bf92f3577b34da6a3ce929d0e0e4736';
+    assert.equal((await looking.ask('/v1/services/hello/refresh', {}, { traceparent: `00-${trace}-00f067aa0ba902b7-01` })).status, 200);
+    await page.locator('.step', { hasText: 'refresh' }).first().getByRole('button', { name: /^version/ }).click();
+    assert.equal(await page.getByRole('link', { name: trace }).getAttribute('href'), 'https://traces.example/t/' + trace);
+    await page.goto(looking.url + '/ui/');
+    assert.equal(await page.getByRole('link', { name: 'Grafana' }).getAttribute('href'), 'https://grafana.example/d/instar');
     await context.close();
   } finally {
     await looking.end();

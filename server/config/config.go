@@ -94,7 +94,9 @@ type HTTP struct {
 
 // UI is the console.
 type UI struct {
-	ReadOnly bool `koanf:"readonly"` // it shows, and what it would change is refused
+	ReadOnly bool   `koanf:"readonly"`   // it shows, and what it would change is refused
+	Trace    string `koanf:"traceUrl"`   // where traces are shown: an address with {trace} in it
+	Grafana  string `koanf:"grafanaUrl"` // where the dashboard is
 }
 
 // RequiringIfMatch are the names, or plurals, of the machines in RequireIfMatch.

@@ -28,6 +28,8 @@ var options = []option{
 	{"http-hosts", "http.hosts", "comma-separated host names accepted in requests to a server without tokens, in addition to loopback names, IP addresses and, beyond loopback, the machine's own name; * accepts any"},
 	{"require-if-match", "http.requireIfMatch", "comma-separated machines whose commands need If-Match, except those that create an entity"},
 	{"ui-readonly", "ui.readonly", "let the web console only look: commands that a browser sends are refused"},
+	{"ui-trace-url", "ui.traceUrl", "address where the web console links to traces, with {trace} for the id"},
+	{"ui-grafana-url", "ui.grafanaUrl", "address of the Grafana dashboard that the web console links to"},
 	{"http-header-timeout", "http.headerTimeout", "maximum time to read the headers of a request"},
 	{"http-body-timeout", "http.bodyTimeout", "maximum time to read the body of a request"},
 	{"http-write-timeout", "http.writeTimeout", "maximum time to write each 64 KiB of a response"},

@@ -42,7 +42,7 @@ func (c Config) Validate() error {
 	check(c.Index.EndedFor >= 0, "index.endedFor: %s is negative", c.Index.EndedFor)
 	check(c.Effects.Concurrency >= 1 && c.Effects.Concurrency <= 1024, "effects.concurrency: %d is not between 1 and 1024", c.Effects.Concurrency)
 	check(c.Node == "" || machines.IsLabel(c.Node), "node: %q is no name of lower-case letters, digits and inner hyphens", c.Node)
-	errs = append(errs, c.Store.validate(c.NATS), c.HTTP.validate(), c.NATS.validate(), c.Cluster.validate(c.NATS), c.Auth.validate(), c.Gateways.Process.validate(), c.Gateways.Knative.validate(), c.Outbox.validate(), c.Tasks.validate(), c.Tenants.validate(c.Mode), c.Domains.validate(c.Mode), c.Platform.validate(&c), c.Discovery.validate(), c.Limits.validate(), c.HTTP.validateTimeouts(), c.validateEnded())
+	errs = append(errs, c.Store.validate(c.NATS), c.HTTP.validate(), c.UI.validate(), c.NATS.validate(), c.Cluster.validate(c.NATS), c.Auth.validate(), c.Gateways.Process.validate(), c.Gateways.Knative.validate(), c.Outbox.validate(), c.Tasks.validate(), c.Tenants.validate(c.Mode), c.Domains.validate(c.Mode), c.Platform.validate(&c), c.Discovery.validate(), c.Limits.validate(), c.HTTP.validateTimeouts(), c.validateEnded())
 	if errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(errs) == 0 {
 		return errors.Join(c.exposed(), c.Discovery.exposed()) // only the addresses are known to be well formed now
 	}

@@ -4,7 +4,7 @@ import { collection, entityURL, get, machines, session } from '../app/api.js';
 import { useAllCounts } from '../app/counts.js';
 import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
-import { Card, Command, Failure, Heading, Loading, Sparkline, Stat } from '../app/parts.js';
+import { Card, Command, Failure, Heading, LinkOut, Loading, Sparkline, Stat } from '../app/parts.js';
 import { every, useResource, useStore } from '../app/store.js';
 import { bytes, count, minutesAgo } from '../app/time.js';
 import { MachineCard } from './machines.js';
@@ -104,7 +104,8 @@ function Happening() {
   const rate = ((transitions.at(-1) || 0) + (transitions.at(-2) || 0)) / (a.stepSeconds + into);
   const most = Math.max(0, ...transitions) / a.stepSeconds;
   const per = (n) => (n >= 10 ? count(Math.round(n)) : n >= 0.1 || n === 0 ? n.toFixed(1) : '<0.1');
-  return html`<${Card} title="Transitions" action=${html`<span class="faint small">the last hour, of the whole cluster</span>`}>
+  const grafana = session.get()?.grafanaUrl;
+  return html`<${Card} title="Transitions" action=${html`<span class="faint small">the last hour, of the whole cluster${grafana && html` · <${LinkOut} href=${grafana}>Grafana</${LinkOut}>`}</span>`}>
     <div class="happening"><p><b class="num">${per(rate)}</b> <span class="faint">per second now</span></p><p><b class="num">${per(most)}</b> <span class="faint">at most</span></p><p><b class="num">${count(total)}</b> <span class="faint">in all</span></p><p class=${bad ? 'bad' : ''}><b class="num">${count(bad)}</b> <span>came to need somebody</span></p></div>
     <${Sparkline} values=${transitions} marks=${failures} height=${56} label=${`${total} transitions within the last hour, ${bad} into a state that failed`} />
     <div class="axis small faint"><span>1 hour ago</span><span>now</span></div>

@@ -2,9 +2,9 @@
 // ones, which there are if earlier is true. Timeline shows them, the newest first: what was asked for and
 // by whom, what it led to, what was done and tried; bars for how long each lasted, gaps without anything as one line.
 import { html, classes, memo, useCallback, useEffect, useMemo, useRef, useState } from '../app/base.js';
-import { get } from '../app/api.js';
+import { get, session } from '../app/api.js';
 import { Icon } from '../app/icons.js';
-import { Copy, Failure, Json, Loading, State } from '../app/parts.js';
+import { Copy, Failure, Json, LinkOut, Loading, State } from '../app/parts.js';
 import { duration, Time } from '../app/time.js';
 
 const page = 100; // events that are read at first, and each time that earlier ones are asked for
@@ -103,10 +103,16 @@ function Shown({ m, s, longest, open }) {
       <ul class="step-events">${s.events.map((e) => html`<li key=${e.seq}><span class=${classes('mono small', e.class === 'error' && 'bad')}>${e.type}</span>${summary(e.data) && html` <span class="small faint">${summary(e.data)}</span>`}</li>`)}</ul>
       ${s.lasts !== undefined && html`<div class="bar-row"><span class="time-bar"><span style=${{ width: width + '%' }}></span></span><span class="small faint num">${duration(s.lasts)} until the next</span></div>`}
       <button type="button" class="button button-quiet small" aria-expanded=${raw} onClick=${() => setRaw(!raw)}><${Icon} name=${raw ? 'down' : 'right'} />version ${s.version} · ${s.events.length} ${s.events.length === 1 ? 'event' : 'events'}</button>
-      ${raw && html`<div class="stack"><p class="small faint">command id <span class="mono">${s.commandId || '–'}</span>${s.commandId && html`<${Copy} text=${s.commandId} label="Copy the command id" />`}${s.events[0].traceId && html` · trace <span class="mono">${s.events[0].traceId}</span><${Copy} text=${s.events[0].traceId} label="Copy the trace id" />`} · <a href=${hrefOf(s.seq)}>link to it</a></p>
+      ${raw && html`<div class="stack"><p class="small faint">command id <span class="mono">${s.commandId || '–'}</span>${s.commandId && html`<${Copy} text=${s.commandId} label="Copy the command id" />`}${s.events[0].traceId && html` · <${Trace} id=${s.events[0].traceId} />`} · <a href=${hrefOf(s.seq)}>link to it</a></p>
         <${Json} value=${s.events} label=${'Events of version ' + s.version} /></div>`}
     </div>
   </li>`;
+}
+
+/** Trace is the id of a trace, linked to where traces are shown if the server says where that is. */
+function Trace({ id }) {
+  const at = session.get()?.traceUrl;
+  return html`trace <${LinkOut} href=${at?.replace('{trace}', encodeURIComponent(id))}><span class="mono">${id}</span></${LinkOut}><${Copy} text=${id} label="Copy the trace id" />`;
 }
 
 /** hrefOf is the address of an event on the page of its entity. */
