@@ -52,7 +52,7 @@ test: postgres samples ## all tests, those of goroutines under the race detector
 	$(GO) test -vet=off -race -p $(CORES) -timeout 15m ./streams/outbox/relay ./consumers/engine ./consumers/prober $$($(GO) list ./... | grep -vxF "$$($(GO) list $(PROGRAMS) $(RULES))")
 	@mkdir -p $(TOOLS); nice -n 19 $(MAKE) --no-print-directory beside > $(TOOLS)/beside.txt 2>&1 & beside=$$!; \
 	  $(MAKE) --no-print-directory torture-short; tortured=$$?; \
-	  wait $$beside; failed=$$?; [ $$failed = 0 ] || cat $(TOOLS)/beside.txt; [ $$failed = 0 ] && exit $$tortured
+	  wait $$beside; failed=$$?; [ $$failed = 0 ] || cat $(TOOLS)/beside.txt; grep '^console: ' $(TOOLS)/beside.txt; [ $$failed = 0 ] && exit $$tortured
 CORES = $(shell nproc 2>/dev/null || echo 2)
 AT_ONCE = $(shell echo $$(( $(CORES) + 1 )))
 
@@ -96,9 +96,19 @@ vendor-web: ## take the JavaScript libraries of the console from npm anew, as ap
 internal/uitest/node_modules: internal/uitest/package.json
 	cd internal/uitest && npm install --no-audit --no-fund --no-package-lock --ignore-scripts && touch node_modules
 
-test-ui: build ## the web console in Debian's Chromium: pages wide and narrow, light and dark, with axe, live, after a kill; npm installs what drives it
+# What is fetched can be broken off without harm, and has two minutes.
+chromium: ## install Chromium from Debian's packages where it is absent; the tests of the console need it
+	@[ -x "$${CHROMIUM:-/usr/bin/chromium}" ] || { as=; [ "$$(id -u)" = 0 ] || as=sudo; get="$$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends chromium fonts-dejavu-core"; \
+	  $$as timeout 60 apt-get update -q && timeout 120 $$get --download-only && $$get --no-download; }
+
+# Packages are compiled as the tests of programs have them already.
+pages:
+	@[ -x "$${CHROMIUM:-/usr/bin/chromium}" ] && command -v npm >/dev/null || { echo "console: its pages were not loaded, because chromium or npm is not here (make chromium)"; exit 0; }; \
+	  $(MAKE) --no-print-directory internal/uitest/node_modules || { echo "console: its pages were not loaded, because npm could not install what drives a browser"; exit 0; }; \
+	  $(GO) build -o $(TOOLS)/instar ./cmd/instar && cd internal/uitest && INSTAR=$(TOOLS)/instar PATIENCE=300 node --test once.test.mjs && echo "console: each page was loaded in Chromium"
+
+test-ui: build chromium ## the web console in Debian's Chromium: pages wide and narrow, light and dark, with axe, live, after a kill; npm installs what drives it
 	@command -v npm >/dev/null || { echo "npm is not here; it installs what drives the browser"; exit 1; }
-	@[ -x "$${CHROMIUM:-/usr/bin/chromium}" ] || { as=; [ "$$(id -u)" = 0 ] || as=sudo; $$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends chromium fonts-dejavu-core; }
 	@$(MAKE) --no-print-directory internal/uitest/node_modules
 	cd internal/uitest && node --test --test-concurrency=1 stream.test.mjs ui.test.mjs lists.test.mjs systems.test.mjs walk.test.mjs signin.test.mjs
 	@[ -z "$(UPDATE)" ] || cp internal/uitest/shots/failed-desktop-light.png docs/images/console.png
@@ -126,13 +136,14 @@ race: ## the tests of the parts with goroutines, several times over
 vet:
 	$(GO) vet ./...
 
-# What runs beside the torture, which waits most of the time: the model of JetStream whole, which takes too long under the race detector, and seeds of the simulation.
+# What runs beside the torture, which waits most of the time: the model of JetStream whole, which takes too long under the race detector, seeds of the simulation, and the pages of the console.
 beside: check
 	$(GO) test ./internal/simulation/model
 	$(MAKE) --no-print-directory simulate FOR=60s FROM=1 SEEDS=300
 	$(MAKE) --no-print-directory simulate OF=relays FOR=15s FROM=1 SEEDS=100
 	$(MAKE) --no-print-directory mutants MUTANT=quick
 	$(MAKE) --no-print-directory fuzz BLIND=1 FOR=1s
+	$(MAKE) --no-print-directory pages
 
 check: vet $(STATICCHECK) $(GOFUMPT) ## go vet, staticcheck, gofumpt, and whether go.mod is tidy
 	@wrong=$$($(GOFUMPT) -l . | grep -v '^\.tools/'); test -z "$$wrong" || { echo "not formatted (run make fmt):"; echo "$$wrong"; exit 1; }
@@ -220,4 +231,4 @@ define tool
 	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
 endef
 
-.PHONY: samples bench-platform test-kills test-ui vendor-web beside modules bench-proxy simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery bench-provisioning bench-tasks help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
+.PHONY: chromium pages samples bench-platform test-kills test-ui vendor-web beside modules bench-proxy simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery bench-provisioning bench-tasks help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover

@@ -84,4 +84,3 @@ func (s *Service) list(q *rest.Request) error {
 	}
 	return q.JSON(http.StatusOK, out)
 }
-

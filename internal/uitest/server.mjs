@@ -13,18 +13,21 @@ import { chromium } from 'playwright-core';
 const program = process.env.INSTAR || new URL('../../bin/instar', import.meta.url).pathname;
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
+/** patience is how long, in ms, something may take that comes about by itself. */
+const patience = Number(process.env.PATIENCE || 60) * 1000;
+
 /** freePort is a port of this machine that nobody has. */
 export const freePort = () => new Promise((resolve) => {
   const s = createServer().listen(0, '127.0.0.1', () => { const { port } = s.address(); s.close(() => resolve(port)); });
 });
 
-/** until asks until something is there, for a minute at most. */
+/** until asks until something is there, for a minute at most, or PATIENCE in seconds. */
 export async function until(what, ask) {
-  const end = Date.now() + 60000;
+  const end = Date.now() + patience;
   for (;;) {
     const answer = await ask().catch(() => undefined);
     if (answer) return answer;
-    if (Date.now() > end) throw new Error('not within a minute: ' + what);
+    if (Date.now() > end) throw new Error(`not within ${patience / 1000} s: ${what}`);
     await pause(100);
   }
 }
@@ -70,6 +73,7 @@ export class Server {
 
 /** launch starts a browser that asks for nothing by itself. */
 export const launch = () => chromium.launch({
+  timeout: 3 * patience,
   executablePath: process.env.CHROMIUM || '/usr/bin/chromium',
   args: ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
 });
@@ -80,6 +84,7 @@ export const phone = { width: 390, height: 844 };
 /** openPage opens a page, and notes in wrong what should not be: errors, requests to elsewhere, what the policy forbids, dialogs. Answers of 4xx to what a test asks for are none. */
 export async function openPage(context, server, path) {
   const page = await context.newPage();
+  if (process.env.PATIENCE) page.setDefaultTimeout(patience);
   page.wrong = [];
   page.on('pageerror', (e) => page.wrong.push('error: ' + e.stack));
   page.on('dialog', (d) => { page.wrong.push('dialog: ' + d.message()); d.dismiss(); });

@@ -30,7 +30,7 @@ export default function Operations() {
     { text: 'Namespace', cell: (op) => (op.metadata.namespace === '*' ? 'all' : op.metadata.namespace) },
     { text: 'Sent by', cell: (op) => html`<span class="cell-text" title=${op.metadata.reason}>${op.metadata.actor}${op.metadata.reason && html` <span class="faint">${op.metadata.reason}</span>`}</span>` },
     { text: 'Began', cell: (op) => html`<${Time} at=${op.metadata.startedAt} />` },
-    { text: '', cell: (op) => html`<${Stop} op=${op} reload=${it.reload} />` },
+    { text: html`<span class="hidden-text">Stop</span>`, cell: (op) => html`<${Stop} op=${op} reload=${it.reload} />` },
   ];
   return html`<${Heading} title="Batches" sub="A batch sends one command to many entities. It goes on without a page, and is kept for a week after its end." />
     <${Failure} error=${it.error} retry=${it.reload} small=${!!it.data} />
