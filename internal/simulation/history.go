@@ -97,7 +97,9 @@ func (w *World) sawEvent(e *store.Entry) {
 		ev.N, _ = strconv.ParseUint(n, 10, 64)
 	}
 	id := streams.CommandID(m.Name, x.Key, ev.ID)
-	ev.Attempt, ev.Sent = w.history.attempts[id], w.history.seqs[id]
+	if ev.Attempt = w.history.attempts[id]; w.history.losses == 0 { // after one, places are those of commands that were sent again
+		ev.Sent = w.history.seqs[id]
+	}
 	w.holds1(endsOnce, x, w.history.tasks.Event(x, &ev))
 	for _, i := range invariants {
 		if i.event != nil {

@@ -74,7 +74,7 @@ func (a *Appender) appendChains(ctx context.Context, stream string, chains []*Ch
 			if c.Err != nil {
 				continue
 			}
-			c.Last, c.Duplicate = results[i].Seq, results[i].Duplicate
+			c.Last, c.Duplicate = max(c.Last, results[i].Seq), results[i].Duplicate // a duplicate has the sequence of then
 			c.Done++
 			if a.group && !c.Single {
 				c.Done = len(c.Msgs)

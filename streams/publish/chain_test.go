@@ -112,6 +112,25 @@ func TestAChainHasItsPlaces(t *testing.T) {
 }
 
 // The second message of a chain is refused for good: the first stays, the third is not written, neighbours are.
+// A message that the stream has had before does not set the chain back: others have come since, and whoever keeps Last would take these for none.
+func TestAMessageOfBeforeDoesNotSetAChainBack(t *testing.T) {
+	t.Parallel()
+	inBoth(t, func(t *testing.T, g *ground, a *Appender) {
+		first, again := chainOf("e", 0, "a", "b", "c"), chainOf("e", 0, "a")
+		for _, c := range []*Chain{first, again} {
+			c.Msgs[0].Header[streams.HeaderID] = []string{"the same"}
+		}
+		a.AppendChains(g.Ctx, streams.EventStream, []*Chain{first})
+		require.NoError(t, first.Err)
+		again.Last = first.Last
+		a.AppendChains(g.Ctx, streams.EventStream, []*Chain{again})
+		require.NoError(t, again.Err)
+		require.Equal(t, 1, again.Done)
+		require.Equal(t, first.Last, again.Last)
+		require.Equal(t, []string{"a", "b", "c"}, g.bodies(first.Filter))
+	})
+}
+
 func TestAChainBreaksInTheMiddle(t *testing.T) {
 	t.Parallel()
 	inBoth(t, func(t *testing.T, g *ground, a *Appender) {
