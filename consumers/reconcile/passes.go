@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/internal/boottime"
 	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
@@ -16,8 +17,8 @@ import (
 
 // The first pass follows the start, because that is when something may have been lost.
 const (
-	passEvery  = time.Hour        // between two passes
-	firstAfter = 30 * time.Second // of the start, so that what is under way then has ended
+	passEvery  = time.Hour        // between two passes over a partition
+	firstAfter = 30 * time.Second // of the start, so that what is under way then has ended; as often it is looked whether there is a partition to pass over
 	within     = 2 * time.Hour    // of a pass over a machine's entities, if that is not faster than fastest
 	fastest    = 200              // entities per second: some 800 reads, a quarter of a core
 )
@@ -34,12 +35,17 @@ type Passes struct {
 	// look as if it were missing.
 	Lacks func(ctx context.Context, m *machines.Machine, key string, found History) (bool, error)
 
-	found History // the stream of commands, at the start of the pass
+	found  History               // the stream of commands, at the start of the pass
+	passed map[int]time.Duration // when the last pass over a partition of this process began, by the clock since boot
+	due    map[int]bool          // the partitions that are passed over
 }
 
-// Run looks at all entities of this process's partitions, again and again, until ctx ends.
+// Run looks at all entities of this process's partitions, again and again, until ctx ends. One that it has taken over is due: whoever had it before may not have come to it.
 func (p *Passes) Run(ctx context.Context) {
-	for pause := cmp.Or(p.After, firstAfter); wait.For(ctx, pause); pause = passEvery {
+	for wait.For(ctx, cmp.Or(p.After, firstAfter)) {
+		if !p.begin() {
+			continue
+		}
 		if _, err := (Reader{NC: p.NC, Names: p.Names}).Look(ctx, &p.found); err != nil && ctx.Err() == nil {
 			p.Log.Warn("cannot ask the server for its time; entities are compared with their streams by the clock of this machine", "error", err)
 		}
@@ -59,6 +65,31 @@ func (p *Passes) Run(ctx context.Context) {
 	}
 }
 
+// begin chooses the partitions that are to be passed over, and reports whether there are any.
+func (p *Passes) begin() bool {
+	now := boottime.Now()
+	if p.passed == nil {
+		p.passed = map[int]time.Duration{}
+	}
+	p.due = map[int]bool{}
+	for n := range streams.Partitions {
+		at, ok := p.passed[n]
+		switch {
+		case !p.Owns(n):
+			delete(p.passed, n)
+		case !ok || now-at >= passEvery:
+			p.passed[n], p.due[n] = now, true
+		}
+	}
+	return len(p.due) > 0
+}
+
+// looks reports whether an entity is to be looked at.
+func (p *Passes) looks(m *machines.Machine, key string) bool {
+	n := streams.Partition(m.Name, key)
+	return p.due[n] && p.Owns(n)
+}
+
 // Listed looks at the entities of a machine that the index lists.
 func (p *Passes) Listed(ctx context.Context, m *machines.Machine, ix *index.Index) {
 	tick := time.NewTicker(consumers.Spread(ix.Len(), within, fastest))
@@ -66,7 +97,7 @@ func (p *Passes) Listed(ctx context.Context, m *machines.Machine, ix *index.Inde
 	for q := (index.Query{Limit: 200}); ; {
 		page := ix.List(q)
 		for _, item := range page.Items {
-			if !p.Owns(streams.Partition(m.Name, item.Key)) || item.Problem != "" {
+			if !p.looks(m, item.Key) || item.Problem != "" {
 				continue
 			}
 			select {
@@ -97,7 +128,7 @@ func (p *Passes) Missing(ctx context.Context, m *machines.Machine, ix *index.Ind
 			tick.Reset(consumers.Spread(total, within, fastest)) // the index has none of what is missing
 			for subject := range born {
 				a, err := p.Names.ParseEvent(subject, m.Parent != "")
-				if err != nil || !p.Owns(streams.Partition(m.Name, a.Key)) || !ix.NeverHad(a.Key) {
+				if err != nil || !p.looks(m, a.Key) || !ix.NeverHad(a.Key) {
 					continue
 				}
 				select {

@@ -80,7 +80,7 @@ var plan = []room{
 	}, outside: []string{natsgo, pgx, uuid, testify, "go.uber.org/goleak"}},
 
 	{path: "kv/...", ours: []string{"internal/boottime", "kv/...", "streams", "streams/publish"}, outside: []string{natsgo}},
-	{path: "kv/index", ours: []string{"internal/jsonscan", "kv/internal/feed"}, outside: []string{natsgo, "github.com/tidwall/btree"}, tests: []string{"kv/kvtest", "streams"}},
+	{path: "kv/index", ours: []string{"internal/boottime", "internal/jsonscan", "kv/internal/feed"}, outside: []string{natsgo, "github.com/tidwall/btree"}, tests: []string{"kv/kvtest", "streams"}},
 	{path: "kv/certificates", ours: []string{"kv", "streams"}, outside: []string{natsgo, nuid, "github.com/caddyserver/certmagic"}, tests: []string{"kv/kvtest"}}, // certmagic's storage
 	{path: "kv/kvtest", ours: []string{"streams"}, outside: []string{nats, testify}},
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/internal/boottime"
 	"github.com/bcc94042/instar/kv/internal/feed"
 )
 
@@ -59,6 +60,9 @@ type Index struct {
 	waiters []waiter
 	recent  activity // of what was served
 	stays   stays    // the same
+
+	newest   int64         // when the newest value was stored, in nanoseconds
+	newestAt time.Duration // when that came, by the clock since boot; both are Run's alone
 
 	rev, known, pending, applied   atomic.Uint64
 	builds, breaks, lost, problems atomic.Uint64
@@ -178,12 +182,22 @@ func (ix *Index) describeAll(ops []op, t *table, batch []feed.Update) []op {
 	return ops
 }
 
+// horizon is what ended before which is forgotten. Values are stamped by the server, so its clock counts, as far as the newest of them tells it: that of this machine may be ahead by days.
+func (ix *Index) horizon(ops []op) int64 {
+	for i := range ops {
+		if at := ops[i].At; at > ix.newest {
+			ix.newest, ix.newestAt = at, boottime.Now()
+		}
+	}
+	return min(time.Now().UnixNano(), ix.newest+int64(boottime.Now()-ix.newestAt)) - int64(ix.opts.EndedFor)
+}
+
 // take applies a batch. A table that is not served yet needs no lock and has no readers.
 func (ix *Index) take(t *table, ops []op, f *feed.Feed) {
 	ix.pending.Store(f.Pending)
 	ix.applied.Add(uint64(len(ops)))
 	ix.learn(max(f.Known, f.Revision))
-	horizon := time.Now().Add(-ix.opts.EndedFor).UnixNano()
+	horizon := ix.horizon(ops)
 	if !t.sealed {
 		for i := range ops {
 			t.apply(&ops[i])

@@ -257,6 +257,18 @@ func TestItemsCarryWhatDescribeKeeps(t *testing.T) {
 	require.Empty(t, ix.table.values)
 }
 
+// How long ago something ended is told by the clock that has stamped it.
+func TestAClockThatIsAheadForgetsNothingTooSoon(t *testing.T) {
+	t.Parallel()
+	const endedFor = 24 * time.Hour
+	ix := &Index{opts: Options{EndedFor: endedFor}}
+	server := time.Now().Add(-100 * 24 * time.Hour)
+	require.Less(t, ix.horizon([]op{{Update: feed.Update{At: server.UnixNano()}}, {}}), server.Add(-endedFor+time.Minute).UnixNano())
+	require.GreaterOrEqual(t, ix.horizon(nil), server.Add(-endedFor).UnixNano(), "time goes on")
+	behind := time.Now().Add(100 * 24 * time.Hour)
+	require.LessOrEqual(t, ix.horizon([]op{{Update: feed.Update{At: behind.UnixNano()}}}), time.Now().Add(-endedFor).UnixNano(), "one that is behind forgets later")
+}
+
 // What ended is forgotten after its time, also when the index is built anew. That its key was there is not, until it is there
 // again.
 func TestIndexForgetsWhatEnded(t *testing.T) {
