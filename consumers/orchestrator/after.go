@@ -156,6 +156,30 @@ func (l *loop) resettle() {
 	}
 }
 
+// uncircle cancels one queued task of each circle of those that run after each other, or it would wait for ever; the others end with it. The doors let no circle in, but who publishes commands himself, and two doors that
+// are asked at once.
+func (l *loop) uncircle() {
+	const open, done = 1, 2
+	looked := map[string]int{}
+	var look func(key string)
+	look = func(key string) {
+		looked[key] = open
+		for _, up := range l.runs.of[key] {
+			if looked[up] == 0 {
+				look(up)
+			} else if _, _, id := split(up); looked[up] == open && l.ledger.slots[key] == nil {
+				l.send(publish.Command{Machine: task.Machine.Name, Key: key, Name: task.CommandCancel, Reason: "it runs after " + id + ", which runs after it"})
+			}
+		}
+		looked[key] = done
+	}
+	for key := range l.runs.of {
+		if looked[key] == 0 {
+			look(key)
+		}
+	}
+}
+
 // waitsFor reports whether a task runs after another one, or after what waits for that, or was ended by it.
 func (l *loop) waitsFor(key, up string) bool {
 	looked := map[string]bool{}

@@ -32,6 +32,7 @@ type Orchestrator struct {
 	Replicas  int           // of the bucket of slots
 	Metrics   Metrics       // nil measures nothing
 	KeepEnded time.Duration // how long tasks stay that have ended; 0 is for ever
+	CloneFor  time.Duration // how long a clone may take that has no timeout of its own or of its type; 0 is as long as any task
 
 	clock      func() time.Time // nil is the system's; for tests
 	sweepEvery time.Duration    // the same: of the usual length if it is zero
@@ -189,6 +190,7 @@ func (o *Orchestrator) serve(ctx context.Context) error {
 		case <-sweep.C:
 			l.sweep()
 			l.idle()
+			l.uncircle()
 			l.resettle()
 			l.restop()
 			l.expire()

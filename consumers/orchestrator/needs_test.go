@@ -57,6 +57,47 @@ func TestNothingWaitsForACloneThatHasEnded(t *testing.T) {
 	w.comes(repository.Machine, "a", repository.Completed)
 }
 
+// A clone may take as long as clones may, not only as long as any task; what a user says of it, or of its type, holds.
+func TestAClonesTimeIsThatOfClones(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval)
+	w.follows(w.Apart("one"), func(ctx context.Context, o *Orchestrator) {
+		o.CloneFor = time.Hour
+		_ = o.Run(ctx)
+	})
+	limit := func(key string) string {
+		w.comes(task.Machine, key, task.Succeeded)
+		e, _ := w.Entity(task.Machine, "default."+key)
+		return e.Data.(*task.Data).Limit
+	}
+	w.repository("a", repository.Spec{URL: "/srv/a"})
+	require.Equal(t, "1h0m0s", limit("a.clone"))
+	w.task("a.lines", task.Spec{})
+	require.Empty(t, limit("a.lines"))
+	w.applied(queue.Machine, "default.type-clone", "configure", queue.Settings{Timeout: "2h"})
+	w.repository("b", repository.Spec{URL: "/srv/b"})
+	require.Equal(t, "2h", limit("b.clone"))
+}
+
+// Tasks that run after each other, or after themselves, are let in by no door; who publishes commands himself gets past these. They do not wait for ever.
+func TestTasksInACircleAreCanceled(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval)
+	w.orchestrate(w.Apart("one"))
+	w.repository("a", repository.Spec{})
+	w.task("a.alone", task.Spec{RunAfter: []string{"alone"}})
+	w.task("a.x", task.Spec{RunAfter: []string{"y"}})
+	w.task("a.y", task.Spec{RunAfter: []string{"z"}})
+	w.task("a.z", task.Spec{RunAfter: []string{"x"}})
+	w.task("a.beside", task.Spec{})
+	w.task("a.behind", task.Spec{RunAfter: []string{"beside"}})
+	for _, name := range []string{"a.alone", "a.x", "a.y", "a.z"} {
+		w.comes(task.Machine, name, task.Canceled)
+	}
+	w.comes(task.Machine, "a.behind", task.Succeeded)
+	w.comes(repository.Machine, "a", repository.Ready)
+}
+
 // The entry of a type has the timeout and the attempts of tasks that have none.
 func TestATaskGetsTheTimeoutAndTheAttemptsOfItsType(t *testing.T) {
 	t.Parallel()

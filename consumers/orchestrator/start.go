@@ -1,5 +1,8 @@
 package orchestrator
 
+// What is granted, and what becomes of it. The loop calls grant in each round: it asks package schedule, writes the ledger, and then start sends each start. sweep, every some seconds, sends again what did not arrive, and
+// gives slots back whose task is not stored as it was (check).
+
 import (
 	"time"
 
@@ -79,6 +82,9 @@ func (l *loop) start(s *slot) {
 	}
 	if d := l.types[namespace+"."+queue.TypePrefix+s.Type]; d != nil {
 		body.Timeout, body.Attempts = d.Timeout, d.Attempts
+	}
+	if body.Timeout == "" && s.Type == repository.CloneTask && l.CloneFor > 0 {
+		body.Timeout = l.CloneFor.String()
 	}
 	s.asked = l.clock()
 	l.send(publish.Command{Machine: task.Machine.Name, Key: s.Key, Name: task.ReportStarted, Body: report(body)})

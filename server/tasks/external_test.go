@@ -26,14 +26,13 @@ import (
 	"github.com/bcc94042/instar/server/config"
 )
 
-// The workers of docs/examples/taskworker, each in its language, do a task each that the server leaves to others.
-func TestWorkersElsewhere(t *testing.T) {
-	t.Parallel()
+// exampleWorkers are the programs of docs/examples/taskworker, by their language.
+func exampleWorkers(t *testing.T) map[string]func(t *testing.T, url string) *exec.Cmd {
 	examples, err := filepath.Abs(filepath.Join("..", "..", "docs", "examples", "taskworker"))
 	require.NoError(t, err)
 	tools, err := filepath.Abs(filepath.Join("..", "..", ".tools", "samples"))
 	require.NoError(t, err)
-	for name, program := range map[string]func(t *testing.T, url string) *exec.Cmd{
+	return map[string]func(t *testing.T, url string) *exec.Cmd{
 		"Go": func(t *testing.T, url string) *exec.Cmd {
 			bin := filepath.Join(t.TempDir(), "taskworker")
 			out, err := exec.Command("go", "build", "-o", bin, examples).CombinedOutput()
@@ -64,7 +63,13 @@ func TestWorkersElsewhere(t *testing.T) {
 			t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 			return cmd
 		},
-	} {
+	}
+}
+
+// The workers of docs/examples/taskworker, each in its language, do a task each that the server leaves to others.
+func TestWorkersElsewhere(t *testing.T) {
+	t.Parallel()
+	for name, program := range exampleWorkers(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := start(t, nil)

@@ -92,7 +92,7 @@ func open(ctx context.Context, h *server.Host, perform func(context.Context, *se
 			return apitasks.New(p.Rest, p.Store, p.Sender, js, why).Routes
 		})
 	})
-	h.Role(ctx, Role, (&orchestrator.Orchestrator{Deps: h.Deps, Tasks: tasks, Repositories: repositories, Queues: queues, Elsewhere: perform == nil, Replicas: h.Replicas, Metrics: m, KeepEnded: h.Config.Tasks.Keep}).Run)
+	h.Role(ctx, Role, (&orchestrator.Orchestrator{Deps: h.Deps, Tasks: tasks, Repositories: repositories, Queues: queues, Elsewhere: perform == nil, Replicas: h.Replicas, Metrics: m, KeepEnded: h.Config.Tasks.Keep, CloneFor: h.Config.Tasks.Clone.Timeout}).Run)
 	if perform == nil {
 		return server.Work{External: true, Routes: d.board.Pools}, nil
 	}

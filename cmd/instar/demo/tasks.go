@@ -79,7 +79,8 @@ type tasksDemo struct {
 	live    bool // out is a terminal: the board is drawn in place
 	began   time.Time
 	urls    []string
-	commits int // of each repository that is made
+	given   bool // by the user
+	commits int  // of each repository that is made
 
 	dir, url string
 	server   *demoProcess
@@ -96,7 +97,7 @@ func (d *tasksDemo) tell(format string, args ...any) {
 }
 
 func (d *tasksDemo) run(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Minute)
 	defer cancel()
 	d.seen = map[string]string{}
 	if d.dir, err = os.MkdirTemp("", "instar-demo-"); err != nil {
@@ -127,7 +128,7 @@ func (d *tasksDemo) makeRepositories(ctx context.Context) error {
 	for i := range d.urls {
 		d.names = append(d.names, fmt.Sprintf("given-%d", i+1))
 	}
-	if len(d.urls) > 0 {
+	if d.given = len(d.urls) > 0; d.given {
 		return nil
 	}
 	d.tell("making three repositories with git, of %d commits each", d.commits)

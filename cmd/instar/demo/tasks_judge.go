@@ -43,9 +43,13 @@ func (d *tasksDemo) look(ctx context.Context) (board, error) {
 	return b, nil
 }
 
-// follow shows the board until something is true.
+// follow shows the board until something is true, or a task has failed that is not meant to. What it is given by URL may be large.
 func (d *tasksDemo) follow(ctx context.Context, what string, done func(board) bool) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	within := 2 * time.Minute
+	if d.given {
+		within = 12 * time.Minute
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	for {
 		b, err := d.look(ctx)
@@ -54,11 +58,30 @@ func (d *tasksDemo) follow(ctx context.Context, what string, done func(board) bo
 			if done(b) {
 				return nil
 			}
+			if err := d.failed(ctx, b); err != nil {
+				return err
+			}
 		}
 		if wait.Pause(ctx, 50*time.Millisecond) != nil {
 			return fmt.Errorf("it took too long until %s: %v", what, b)
 		}
 	}
+}
+
+// failed says of a clone or an analysis that has failed for good why.
+func (d *tasksDemo) failed(ctx context.Context, b board) error {
+	for _, key := range slices.Sorted(maps.Keys(b)) {
+		name, id, _ := strings.Cut(key, ".")
+		if b[key] != task.Failed || id != "clone" && !slices.Contains(tasksAnalyses, id) {
+			continue
+		}
+		var e struct{ LastError struct{ Message string } }
+		if err := d.Ask(ctx, http.MethodGet, "/v1/repositories/"+name+"/tasks/"+id, nil, &e); err != nil {
+			return err
+		}
+		return fmt.Errorf("task %s of repository %s has failed: %s", id, name, e.LastError.Message)
+	}
+	return nil
 }
 
 var marks = map[string]string{task.Pending: ".", task.Queued: "q", task.Running: "R", task.Succeeded: "ok", task.Failed: "FAILED", task.Canceled: "canceled"}

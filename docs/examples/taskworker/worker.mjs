@@ -6,10 +6,12 @@ const js = nc.jetstream();
 const text = new TextEncoder();
 const key = (t) => `${t.namespace}.${t.parent}.${t.id}`;
 
-// wanted reports whether the task still waits for this attempt: it may be canceled, or have another one.
+// wanted reports whether the task still waits for this attempt: it may be canceled, have another one, or be gone. Where nobody says so, it is left for its next delivery.
 async function wanted(t) {
   const m = await nc.request(`instar.api.get.task.${key(t)}`, undefined, { timeout: 5000 });
-  if (m.headers?.get("Nats-Service-Error-Code")) return false;
+  const code = m.headers?.get("Nats-Service-Error-Code");
+  if (code && code !== "404") throw new Error(`cannot ask for ${key(t)}: ${m.headers.get("Nats-Service-Error")}`);
+  if (code) return false;
   return m.json().effects?.run?.id === t.attempt;
 }
 

@@ -26,8 +26,10 @@ while :; do
   key=$(printf %s "$task" | jq -r '"\(.namespace).\(.parent).\(.id)"')
   attempt=$(printf %s "$task" | jq -r .attempt)
 
-  # It may be canceled, or have another attempt.
-  if [ "$(nats req --raw "instar.api.get.task.$key" '' 2>/dev/null | jq -r '.effects.run.id // empty')" = "$attempt" ]; then
+  # It may be canceled, have another attempt, or be gone. Where nobody says so, as while nodes restart, it stays for its next delivery.
+  waits=$(nats req --raw "instar.api.get.task.$key" '' 2>/dev/null | jq -r 'if .state then .effects.run.id // "none" elif .status == 404 then "gone" else empty end' 2>/dev/null)
+  [ -n "$waits" ] || { echo "left for its next delivery: $key" >&2; continue; }
+  if [ "$waits" = "$attempt" ]; then
     while sleep 10; do nats pub --quiet "$ack" +WPI; done & beat=$! # or it is given to another one after 30 s
     if said=$(perform "$task"); then
       send done "$(jq -nc --arg a "$attempt" --arg s "$said" '{attempt: $a, data: {worker: "nats CLI", summary: $s}}')"

@@ -288,7 +288,7 @@ func (f *fetch) refusal(ctx context.Context, err error) error {
 
 // refused is what a text of git or go-git means.
 func refused(text string) error {
-	for _, never := range []string{"not found", "Authentication failed", "read askpass response", "invalid path", "authentication required", "could not read Username", "couldn't find remote ref", "does not appear to be a git repository", "remote repository is empty", "not our ref", "may not be connected to", "403", "reference not found", "object not found", "maximum tree depth exceeded"} {
+	for _, never := range []string{"not found", "Authentication failed", "read askpass response", "invalid path", "authentication required", "could not read Username", "couldn't find remote ref", "does not appear to be a git repository", "remote repository is empty", "not our ref", "may not be connected to", "error: 403", "authorization failed", "reference not found", "object not found", "maximum tree depth exceeded"} {
 		if strings.Contains(text, never) {
 			return providers.Errorf(providers.Invalid, "cannot clone: %s", text)
 		}

@@ -101,12 +101,12 @@ function Repositories({ d, ns }) {
   const all = useResource((signal) => configured('/v1/repositories', ns, signal), [ns]);
   useReload(all.reload, { machine: 'repository' }, 1000);
   const running = (r) => d.running.items.filter((t) => t.namespace === r.namespace && t.parent === r.id).length;
-  const rows = (all.data?.items || []).map((r) => ({ ...r, n: running(r), slots: r.data.concurrency || 0 })).filter((r) => r.n || r.slots);
+  const rows = (all.data?.items || []).map((r) => ({ ...r, n: running(r), slots: r.data.concurrency || 1 })).filter((r) => r.n || r.data.concurrency);
   if (!rows.length) return null;
   return html`<h2>Repositories</h2>
     <div class="table-frame" tabindex="0" role="region" aria-label="Repositories"><table class="table"><thead><tr><th scope="col">Repository</th><th scope="col">Running</th><th scope="col" class="cell-end">Weight</th><th scope="col">State</th></tr></thead>
       <tbody>${rows.map((r) => html`<tr key=${r.namespace + r.id}><th scope="row"><a class="row-link" href=${entityURL('repository', r)}>${r.id}</a>${r.namespace !== 'default' && html` <span class="faint small">${r.namespace}</span>`}</th>
-        <td>${r.slots > 0 && html`<progress class="meter" max=${r.slots} value=${r.n} aria-label=${`Slots of ${r.id} that are taken`}></progress> `}<span class="num small">${count(r.n)}${d.running.more ? '+' : ''}${r.slots ? ` of ${count(r.slots)}` : ', without a limit'}</span></td>
+        <td><progress class="meter" max=${r.slots} value=${r.n} aria-label=${`Slots of ${r.id} that are taken`}></progress> <span class="num small">${count(r.n)}${d.running.more ? '+' : ''} of ${count(r.slots)}</span></td>
         <td class="cell-end num">${r.data.weight || 1}</td><td>${r.state}</td></tr>`)}</tbody></table></div>
     ${all.data.more && html`<p class="faint small">Of more than 500 repositories these are among the first.</p>`}`;
 }
