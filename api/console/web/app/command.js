@@ -75,9 +75,9 @@ function CommandDialog({ m, command, entity, etag, close }) {
       <label class="field"><span class="field-name">Reason</span><input class="input" maxlength="1024" placeholder="Shown in the timeline" value=${reason} onInput=${(e) => setReason(e.target.value)} /></label>
       ${entity && html`<label class="check"><input type="checkbox" checked=${guard} onChange=${(e) => setGuard(e.target.checked)} /><span>Only if nothing has changed since I looked (revision ${entity.revision})</span></label>`}
       ${danger && html`<label class="field"><span class="field-name">This cannot be undone. Type <b class="mono">${entity.id}</b> to confirm</span><input class="input mono" autocomplete="off" value=${typed} onInput=${(e) => setTyped(e.target.value)} /></label>`}
-      <${Failure} error=${error} small />
-      ${plan && html`<${Plan} plan=${plan} m=${m} />`}
       <footer class="dialog-foot">
+        <${Failure} error=${error} small />
+        ${plan && html`<${Plan} plan=${plan} m=${m} />`}
         <button type="button" class="button" disabled=${!form || !target.id || !!busy} onClick=${() => go(true)}>${busy === 'dry' ? 'Rehearsing…' : 'Dry run'}</button>
         <button type="button" class="button" onClick=${() => close(false)}>Cancel</button>
         <button type="submit" class=${'button ' + (danger ? 'button-danger' : 'button-main')} disabled=${!ready || !!busy}>${busy === 'send' ? 'Sending…' : danger ? `${command.name} ${entity.id}` : command.name}</button>

@@ -57,7 +57,7 @@ function MachineLink({ m, current }) {
   const failed = m.states.filter((s) => s.failed).reduce((n, s) => n + (states[s.name] || 0), 0);
   const lives = m.states.filter((s) => !s.terminal).reduce((n, s) => n + (states[s.name] || 0), 0);
   return html`<a href=${machineURL(m)} aria-current=${current}><span class=${classes('dot', failed > 0 && 'dot-bad')} aria-hidden="true"></span><span>${m.plural}</span>
-    ${failed > 0 && html`<span class="badge badge-bad num" title=${failed + ' need somebody'}>${count(failed)}<span class="hidden-text"> need somebody, of </span></span>`}<span class="badge num">${count(lives)}</span></a>`;
+    ${failed > 0 && html`<span class="badge badge-bad num" title=${failed + ' needing somebody'}>${count(failed)}<span class="hidden-text"> needing somebody, of </span></span>`}<span class="badge num">${count(lives)}</span></a>`;
 }
 
 function Bar() {

@@ -72,9 +72,9 @@ function BatchDialog({ m, command, filter, keys, matching, close }) {
       ${form?.schema && value !== undefined && html`<${Form} schema=${form.schema} schemas=${form.schemas} value=${value} onChange=${(v) => setValue(v ?? {})} errors=${error?.errors} />`}
       <label class="field"><span class="field-name">Reason</span><input class="input" maxlength="1024" placeholder="Shown in the timelines" value=${reason} onInput=${(e) => setReason(e.target.value)} /></label>
       ${command.destructive && html`<label class="field"><span class="field-name">This cannot be undone. Type <b class="mono">${word}</b> to confirm</span><input class="input mono" autocomplete="off" value=${typed} onInput=${(e) => setTyped(e.target.value)} /></label>`}
-      <${Failure} error=${error} small />
-      ${plan && html`<div class="plan" role="status"><b>Dry run: ${count(plan.matched)} match now. Nothing was sent.</b><p class="small mono">${plan.keys.slice(0, 12).join(', ')}${plan.matched > 12 ? ' …' : ''}</p></div>`}
-      <footer class="dialog-foot"><button type="button" class="button" disabled=${!form || busy} onClick=${() => go(true)}>Dry run</button><button type="button" class="button" onClick=${() => close()}>Cancel</button>
+      <footer class="dialog-foot"><${Failure} error=${error} small />
+        ${plan && html`<div class="plan" role="status"><b>Dry run: ${count(plan.matched)} match now. Nothing was sent.</b><p class="small mono">${plan.keys.slice(0, 12).join(', ')}${plan.matched > 12 ? ' …' : ''}</p></div>`}
+        <button type="button" class="button" disabled=${!form || busy} onClick=${() => go(true)}>Dry run</button><button type="button" class="button" onClick=${() => close()}>Cancel</button>
         <button type="submit" class=${'button ' + (command.destructive ? 'button-danger' : 'button-main')} disabled=${!ready || busy}>Send</button></footer></form>`}
   </${Dialog}>`;
 }

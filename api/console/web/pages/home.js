@@ -26,7 +26,7 @@ function Shown({ all }) {
   return html`<${Heading} title="Home" sub=${known ? `${count(lives)} ${lives === 1 ? 'entity lives' : 'entities live'} here, in ${all.length} machines.` : ''} />
     <${Health} />
     <div class="stats">
-      <${Stat} label="Failing" icon="alert" value=${known ? failed : undefined} tone=${failed ? 'bad' : undefined} hint=${failed ? "need somebody" : "none needs somebody"} href=${busy ? `/ui/machines/${busy.name}?preset=failed` : undefined} />
+      <${Stat} label="Failing" icon="alert" value=${known ? failed : undefined} tone=${failed ? 'bad' : undefined} hint=${(failed > 1 ? 'need' : failed ? 'needs' : 'none needs') + ' somebody'} href=${busy ? `/ui/machines/${busy.name}?preset=failed` : undefined} />
       <${Stat} label="On their way" icon="spin" value=${known ? moving : undefined} hint="in a state that passes" />
       <${Stuck} all=${all} counts=${counts} known=${known} />
       <${Letters} />
@@ -68,7 +68,7 @@ function Nodes() {
   if (it.data === null || it.error) return null;
   const items = it.data?.items || [];
   const away = items.filter((n) => n.state !== 'live').length;
-  return html`<${Stat} label=${items.length === 1 ? 'Node' : 'Nodes'} icon="node" value=${it.data && items.length} tone=${away ? 'warn' : undefined} hint=${away ? `${away} not taking work` : it.data ? `${it.data.partitions} partitions` : ''} href="/ui/nodes" />`;
+  return html`<${Stat} label=${items.length === 1 ? 'Node' : 'Nodes'} icon="node" value=${it.data && items.length} tone=${away ? (away < items.length ? 'warn' : 'bad') : undefined} hint=${away ? `${away} not taking work` : it.data ? `${it.data.partitions} partitions` : ''} href="/ui/nodes" />`;
 }
 
 const health = () => get('/readyz', { verbose: 'true' }).then(({ data }) => data, (e) => { if (e.status === 503 && e.checks) return e; throw e; });

@@ -11,7 +11,7 @@ import { toast } from '../app/toast.js';
 const states = {
   live: ['steady', 'steady', 'Takes its share of the partitions'],
   cordoned: ['moving', 'pause', 'Keeps what it has, and takes nothing more'],
-  draining: ['ended', 'ended', 'Has handed over its work, and serves the API only'],
+  draining: ['ended', 'ended', 'Has handed over its work, and serves the API only; Uncordon has it take its share again'],
 };
 
 const acts = {
