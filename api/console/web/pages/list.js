@@ -4,7 +4,7 @@ import { html, useCallback, useEffect, useRef, useState } from '../app/base.js';
 import { collection, entityURL, get, keyOf, may } from '../app/api.js';
 import { Icon } from '../app/icons.js';
 import { announce, useChanges } from '../app/live.js';
-import { Empty, Failure, Labels, State, kindOf } from '../app/parts.js';
+import { Empty, Failure, Labels, State } from '../app/parts.js';
 import { place, useQuery } from '../app/router.js';
 import { stored, useStore } from '../app/store.js';
 import { Table } from '../app/table.js';
@@ -104,7 +104,7 @@ export function List({ m, ns, states }) {
     { text: 'Id', cell: (e) => e.id, class: 'cell-id' },
     { text: 'State', cell: (e) => (e.problem ? html`<span class="state state-failed"><${Icon} name="alert" />${e.problem === 'deleted' ? 'deleted' : 'unreadable'}</span>` : html`<${State} m=${m} state=${e.state} />`) },
     ...(m.parent ? [{ text: m.parent, cell: (e) => html`<a href=${entityURL(m.parent, { id: e.parent, namespace: e.namespace })}>${e.parent}</a>` }] : []),
-    { text: 'In it for', cell: (e) => (kindOf(m, e.state) === 'moving' ? html`<${Since} at=${e.since} />` : html`<${Time} at=${e.since} />`) },
+    { text: 'In it for', cell: (e) => html`<${Since} at=${e.since} />` },
     ...(ns === '*' ? [{ text: 'Namespace', cell: (e) => html`<span class="soft">${e.namespace}</span>` }] : []),
     { text: 'Labels', cell: (e) => html`<${Labels} labels=${e.labels} />` },
     { text: 'Version', cell: (e) => e.version, class: 'cell-end num' },

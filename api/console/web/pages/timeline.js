@@ -131,7 +131,9 @@ function summary(data) {
     return telling.includes(k) && typeof v !== 'object' ? [`${prefix}${k} ${text(v)}`] : [];
   });
   const line = of(data).slice(0, 6).join(' · ');
-  return line.length > 240 ? line.slice(0, 240) + '…' : line;
+  return cut(line, 500);
 }
 
-const text = (v) => (v === undefined ? '–' : String(typeof v === 'object' ? JSON.stringify(v) : v).slice(0, 120));
+const cut = (line, most) => (line.length > most ? line.slice(0, most) + '…' : line);
+
+const text = (v) => (v === undefined ? '–' : cut(String(typeof v === 'object' ? JSON.stringify(v) : v), 300));
