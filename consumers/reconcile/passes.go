@@ -1,5 +1,9 @@
 package reconcile
 
+// Passes.Run runs beside the loops of the engine, which makes it, for as long as that does. Every 30 s it chooses the partitions of this process that are due (begin), those just taken over among them, and goes
+// through the entities of each machine there: those that the index lists (Listed), and those that only events tell of (Missing). Of each it asks the owner's view whether something is missing (Lacks); inspect has the
+// owner look again where it is.
+
 import (
 	"cmp"
 	"context"
