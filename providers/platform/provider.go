@@ -74,6 +74,9 @@ type Provider struct {
 	Databases Databases
 	Domains   Domains // nil takes no custom domains
 
+	// Refuses is why a custom domain cannot be bound, empty if it can; nil refuses none.
+	Refuses func(host string) string
+
 	// Client reaches primary domains as users do, through the proxy.
 	Client *http.Client
 	// Direct reaches releases under their addresses, which may have the name of a host.

@@ -458,10 +458,12 @@ func TestAnothersBucketIsNotTouched(t *testing.T) {
 func TestPlansAreRefused(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
+	w.Refuses = func(host string) string { return "it is the platform's: " + host }
 	for what, change := range map[string]func(*machine.RequestBody){
 		"channel": func(r *machine.RequestBody) { r.Channel = "none" },
 		"version": func(r *machine.RequestBody) { r.Version = "9" },
 		"spec":    func(r *machine.RequestBody) { r.Spec = "huge" },
+		"domain":  func(r *machine.RequestBody) { r.CustomDomain = "mine.example.test" },
 	} {
 		b := task("default.acme.own")
 		change(&b.Platform)

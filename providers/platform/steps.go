@@ -48,6 +48,11 @@ func (j *job) plan(ctx context.Context) (any, error) {
 	if j.body.Platform.CustomDomain != "" && j.Domains == nil {
 		return nil, providers.Errorf(providers.Invalid, "customDomain: this server binds no domains")
 	}
+	if host := j.body.Platform.CustomDomain; host != "" && j.Refuses != nil {
+		if why := j.Refuses(host); why != "" {
+			return nil, providers.Errorf(providers.Invalid, "customDomain: %s", why)
+		}
+	}
 	if j.Place != nil {
 		var f *machines.Failure
 		if p.Server, f = j.Place(ctx, &j.body.Request); f != nil {
