@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -55,7 +56,7 @@ func TestMain(m *testing.M) {
 // Postgres of the two tests that need a real one: both have the same tenant.
 var first, second = postgres.Suite{Config: databasetest.Config}, postgres.Suite{Config: databasetest.Config}
 
-// application answers with its version and its tenant, on the socket that it was handed.
+// application answers with its version and its tenant, on the socket that it was handed, when it has read the request.
 func application(version string) int {
 	if version == "sick" {
 		fmt.Fprintln(os.Stderr, "it has a mistake")
@@ -65,7 +66,8 @@ func application(version string) int {
 	if err != nil {
 		return 3
 	}
-	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
 		fmt.Fprint(w, version, " ", os.Getenv("TENANT_ID"), " ", os.Getenv("DATABASE_NAME"), " ", os.Getenv("STORAGE_BUCKET"), " ", os.Getenv("PRIMARY_DOMAIN"))
 	})}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)

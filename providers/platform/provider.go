@@ -94,7 +94,11 @@ type Provider struct {
 	// Traffic counts what a target of a name was asked since it is one; nil counts nothing.
 	Traffic func(host, address string) Traffic
 
+	// InFlight is how many requests to an address have not ended, with connections that were upgraded; nil knows of none.
+	InFlight func(address string) int
+
 	Settle time.Duration // between another route and the end of a release; 2 s when 0
+	Drain  time.Duration // for what a release still answers until it ends nevertheless; 30 s when 0
 	Wait   time.Duration // for an application to become ready; 2 min when 0
 
 	entry sync.Mutex // of who asks for the quota and takes a slug

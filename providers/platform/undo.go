@@ -206,7 +206,11 @@ func (j *job) export(ctx context.Context, _ string) error {
 	return j.Export(ctx, j.task, &j.body)
 }
 
+// removeApp ends a release. The route is gone by then, and what it still answers is let end.
 func (j *job) removeApp(ctx context.Context, name string) error {
+	if err := j.drained(ctx, name); err != nil {
+		return err
+	}
 	return j.Apps.Remove(ctx, j.release(&machine.App{Name: name}))
 }
 

@@ -169,17 +169,35 @@ func (j *job) instead(ctx context.Context, stays *machine.App, goes ...*machine.
 	return j.end(ctx, goes...)
 }
 
-// end ends releases that nothing leads to. One that cannot be ended keeps no other.
+// end ends releases that nothing leads to, when they have answered what they were asked. One that cannot be ended keeps no other.
 func (j *job) end(ctx context.Context, goes ...*machine.App) error {
 	var errs []error
 	for _, a := range goes {
 		err := j.unused(ctx, a)
+		if err == nil {
+			err = j.drained(ctx, a.Name)
+		}
+		if err == nil {
+			err = j.unused(ctx, a) // a domain may lead there again by now
+		}
 		if err == nil {
 			err = j.Apps.Remove(ctx, j.release(a))
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// drained waits until no request of the proxy to a release is left, for Drain at most.
+func (j *job) drained(ctx context.Context, name string) error {
+	at, err := j.Apps.Look(ctx, j.task.Namespace, name)
+	if providers.IsNotFound(err) || err == nil && at.Address == "" || j.InFlight == nil {
+		return nil
+	}
+	for end := time.Now().Add(cmp.Or(j.Drain, 30*time.Second)); err == nil && j.InFlight(at.Address) > 0 && time.Now().Before(end); {
+		err = wait.Pause(ctx, 50*time.Millisecond)
+	}
+	return err
 }
 
 // serves reports whether the release is there that serves, as the session says. One that is not was lost, with its directory, if the primary domain leads to it, to nothing, or to another

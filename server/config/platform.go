@@ -36,6 +36,7 @@ type Platform struct {
 	Health    string                    `koanf:"health"`    // path that a live release answers below 400
 	Readiness string                    `koanf:"readiness"` // path that a tenant who is ready answers below 400, through the proxy
 	Startup   time.Duration             `koanf:"startup"`   // until a release has to answer
+	Drain     time.Duration             `koanf:"drain"`     // for what a release still answers until it ends nevertheless
 	Quota     PlatformQuota             `koanf:"quota"`
 	Approval  bool                      `koanf:"approval"` // each request waits for approve when it is planned
 	Export    string                    `koanf:"export"`   // directory that deprovision exports to; there is no export when empty
@@ -143,7 +144,7 @@ type Release struct {
 }
 
 func defaultPlatform() Platform {
-	return Platform{Instances: PlatformInstances{Kind: KindProcess, Socket: "/var/run/docker.sock"}, Storage: PlatformStorage{Kind: StorageJetStream, Endpoint: "https://s3.amazonaws.com", Region: "us-east-1"}, Host: "127.0.0.1", Ports: "20000-29999", Health: "/", Readiness: "/", Startup: time.Minute}
+	return Platform{Instances: PlatformInstances{Kind: KindProcess, Socket: "/var/run/docker.sock"}, Storage: PlatformStorage{Kind: StorageJetStream, Endpoint: "https://s3.amazonaws.com", Region: "us-east-1"}, Host: "127.0.0.1", Ports: "20000-29999", Health: "/", Readiness: "/", Startup: time.Minute, Drain: 30 * time.Second}
 }
 
 var (
@@ -243,6 +244,7 @@ func (p Platform) validate(c *Config) error {
 	check(strings.HasPrefix(p.Health, "/"), "health: %q is no path", p.Health)
 	check(strings.HasPrefix(p.Readiness, "/"), "readiness: %q is no path", p.Readiness)
 	check(p.Startup >= time.Second && p.Startup <= time.Hour, "startup: %s is not between 1s and 1h", p.Startup)
+	check(p.Drain >= time.Second && p.Drain <= 5*time.Minute, "drain: %s is not between 1s and 5m", p.Drain)
 	return errors.Join(errs...)
 }
 

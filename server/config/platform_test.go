@@ -44,6 +44,7 @@ tenants: {source: {dsn: "postgres://a@b/c"}, servers: [{name: own, dsn: "postgre
   health: x
   readiness: y
   startup: 2h
+  drain: 1h
 cluster: {name: c}
 `)), nil)
 	for _, want := range []string{

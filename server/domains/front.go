@@ -18,6 +18,10 @@ type Front struct {
 
 	// Traffic is what the proxy of this node has sent to a target of a name, see [proxy.Proxy.Traffic].
 	Traffic func(host, address string) proxy.Count
+	// Refuses is why a name cannot be bound, empty if it can.
+	Refuses func(host string) string
+	// InFlight is how many requests to an address have not ended, see [proxy.Proxy.InFlight].
+	InFlight func(address string) int
 }
 
 // Owners are who has a name, each once, and in no order.

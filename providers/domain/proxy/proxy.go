@@ -260,6 +260,18 @@ func (p *Proxy) Traffic(host, address string) Count {
 	return b.traffic(time.Now())
 }
 
+// InFlight is how many requests of all names an address has that have not ended, with those that were upgraded. After Set it misses none that the table before has sent.
+func (p *Proxy) InFlight(address string) (all int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for at, b := range p.backends {
+		if at.address == address {
+			all += int(b.inFlight.Load())
+		}
+	}
+	return all
+}
+
 // end closes what is upgraded, now and from now on.
 func (p *Proxy) end() {
 	p.mu.Lock()
