@@ -320,7 +320,9 @@ func (w *world) nothing() {
 	require.Error(w.t, err)
 	require.Empty(w.t, w.issuer.all)
 	require.Empty(w.t, w.bindings.all)
-	require.NoDirExists(w.t, filepath.Join(w.dir, "tenants", "default.tenant-acme"))
+	for _, kept := range []string{"tenants", "logs"} {
+		require.NoDirExists(w.t, filepath.Join(w.dir, kept, "default.tenant-acme"))
+	}
 	homes, err := filepath.Glob(filepath.Join(w.dir, "releases", "*", "home"))
 	require.NoError(w.t, errors.Join(err))
 	require.Empty(w.t, homes)

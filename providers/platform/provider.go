@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -155,9 +156,23 @@ func failure(err error) *machines.Failure {
 	case errors.As(err, &f):
 		return &f.Failure
 	case errors.As(err, &unhealthy):
-		return &machines.Failure{Code: "DEPLOYMENT_UNHEALTHY", Message: err.Error(), Retryable: true}
+		return &machines.Failure{Code: "DEPLOYMENT_UNHEALTHY", Message: err.Error(), Retryable: true, Details: lastLines(unhealthy.Log)}
 	}
 	return providers.Failure(err)
+}
+
+// lastLines are the details of a failure with a log: as many of its last lines as details may have. Nil where there is none.
+func lastLines(log string) json.RawMessage {
+	if log == "" {
+		return nil
+	}
+	for lines := strings.Split(log, "\n"); len(lines) > 0; lines = lines[1:] {
+		raw, err := json.Marshal(map[string][]string{"log": lines})
+		if err == nil && len(raw) <= machines.MaxDetails {
+			return raw
+		}
+	}
+	return nil
 }
 
 // before fails where the session is older than what the tenant has, as after a restore: one that is on its way to its database and in it already would have its traffic led back, and

@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -98,6 +100,7 @@ func TestAnUpgradeIsWithdrawn(t *testing.T) {
 	require.Equal(t, "DEPLOYMENT_UNHEALTHY", f.Code)
 	require.True(t, f.Retryable)
 	require.Contains(t, f.Message, "it has a mistake")
+	require.Contains(t, string(f.Details), `"it has a mistake"`)
 
 	b.Upgrade.App = &machine.App{Name: "tenant-acme-r2", Address: "127.0.0.1:1"} // where nobody listens
 	f = w.perform("own", "shift", 4, b).Failure
@@ -106,6 +109,12 @@ func TestAnUpgradeIsWithdrawn(t *testing.T) {
 	twice[any](w, "withdraw", 5, b)
 	require.Equal(t, "1.0", w.says()[:3])
 	require.Len(t, w.rows.all["acme.example.test"].Route.Targets, 1)
+	kept, err := filepath.Glob(filepath.Join(w.dir, "logs", "default.tenant-acme", "*.log"))
+	require.NoError(t, err)
+	require.Len(t, kept, 1, "what it has said stays when it is gone")
+	said, err := os.ReadFile(kept[0])
+	require.NoError(t, err)
+	require.Contains(t, string(said), "it has a mistake")
 
 	b.Upgrade.Hold, b.Platform.CustomDomain = 60, "shop.acme.test"
 	b.Upgrade.App = b.App // which is healthy, and fails what it is asked under the custom domain

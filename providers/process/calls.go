@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -171,7 +170,7 @@ func (g *Gateway) Delete(ctx context.Context, req providers.DeleteRequest) error
 // bury makes a tombstone of the state: it keeps the fence for later lives. The lock is held.
 func (u *unit) bury() error {
 	s := u.state
-	if err := errors.Join(ownfile.RemoveAll(filepath.Join(u.dir, "logs")), ownfile.RemoveAll(u.home())); err != nil {
+	if err := errors.Join(u.buryLogs(), ownfile.RemoveAll(u.home())); err != nil {
 		return err
 	}
 	u.state = &state{Namespace: s.Namespace, Name: s.Name, Fence: s.Fence, Writes: s.Writes, Gone: true, Life: s.Life, UID: s.UID}

@@ -45,19 +45,20 @@ type Ports struct{ First, Last int }
 
 // Config is what [Open] needs. Only Dir has no default.
 type Config struct {
-	Dir        string              // state and logs; created, readable by the owner only
-	Host       string              // IP address of the public sockets; 127.0.0.1 when empty
-	Ports      Ports               // of the public sockets for which a request names none; the system chooses when it is zero
-	Sites      string              // what the template static serves, by namespace; <Dir>/sites when empty
-	Templates  map[string]Template // besides, or instead of, hello and static
-	NoBuiltins bool                // leaves hello and static out
-	Self       []string            // runs builtin.Main in a new process; this executable with "run-template" when empty
-	Grace      time.Duration       // between SIGTERM and SIGKILL; 10 s when 0
-	Settle     time.Duration       // between new connections going elsewhere and SIGTERM; 200 ms when 0
-	Backoff    time.Duration       // before the first restart, doubled for each further one; 250 ms when 0
-	BackoffCap time.Duration       // 30 s when 0
-	Crashes    int                 // in a row, that make a revision failed; 3 when 0
-	LogBytes   int64               // per log file, of which each revision has at most two; 1 MiB when 0
+	Dir        string                                    // state and logs; created, readable by the owner only
+	Host       string                                    // IP address of the public sockets; 127.0.0.1 when empty
+	Ports      Ports                                     // of the public sockets for which a request names none; the system chooses when it is zero
+	Sites      string                                    // what the template static serves, by namespace; <Dir>/sites when empty
+	Templates  map[string]Template                       // besides, or instead of, hello and static
+	NoBuiltins bool                                      // leaves hello and static out
+	Self       []string                                  // runs builtin.Main in a new process; this executable with "run-template" when empty
+	Grace      time.Duration                             // between SIGTERM and SIGKILL; 10 s when 0
+	Settle     time.Duration                             // between new connections going elsewhere and SIGTERM; 200 ms when 0
+	Backoff    time.Duration                             // before the first restart, doubled for each further one; 250 ms when 0
+	BackoffCap time.Duration                             // 30 s when 0
+	Crashes    int                                       // in a row, that make a revision failed; 3 when 0
+	Logs       func(namespace, name string) (dir string) // in place of which the logs of a service that ends are kept; nil removes them with it
+	LogBytes   int64                                     // per log file, of which each revision has at most two; 1 MiB when 0
 	Log        *slog.Logger
 
 	noPidfd bool // in tests: as if the kernel forbade pidfd_getfd

@@ -25,3 +25,6 @@ func (*Gateway) Home(_, _ string) string { return "" }
 
 // Self is empty.
 func (*Gateway) Self() []string { return nil }
+
+// LastLines is empty.
+func (*Gateway) LastLines(_, _ string, _ int64) string { return "" }

@@ -4,9 +4,12 @@ package process
 
 import (
 	"bytes"
+	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/bcc94042/instar/internal/ownfile"
 	"github.com/bcc94042/instar/providers/process/logfile"
 )
 
@@ -30,6 +33,48 @@ func (u *unit) lastWords(revision string) string {
 		return ""
 	}
 	return ": " + line
+}
+
+// LastLines are what the newest revision of a service wrote last: whole lines, of so many bytes at most. It is empty where nothing was written, or there is no such service.
+func (g *Gateway) LastLines(namespace, name string, most int64) string {
+	u, err := g.unit(namespace, name, false)
+	if err != nil || u == nil {
+		return ""
+	}
+	u.mu.Lock()
+	r := u.state.latest()
+	u.mu.Unlock()
+	if r == nil {
+		return ""
+	}
+	end, err := logfile.Tail(u.logPath(r.Name), most)
+	if err != nil { // it said nothing
+		return ""
+	}
+	if int64(len(end)) == most { // it begins within a line, which may be the rest of a secret
+		_, end, _ = bytes.Cut(end, []byte("\n"))
+	}
+	return string(bytes.TrimSpace(end))
+}
+
+// buryLogs removes the logs, or has them in the place of those that were kept there before.
+func (u *unit) buryLogs() error {
+	from := filepath.Join(u.dir, "logs")
+	if keep := u.gateway.config.Logs; keep != nil {
+		to := keep(u.state.Namespace, u.state.Name)
+		if _, err := os.Stat(from); err != nil { // there are none, or they were kept by an end that was not completed
+			return nil
+		}
+		err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o700), ownfile.RemoveAll(to))
+		if err == nil {
+			err = os.Rename(from, to)
+		}
+		if err == nil {
+			return nil
+		}
+		u.log.Warn("cannot keep the logs", "error", err)
+	}
+	return ownfile.RemoveAll(from)
 }
 
 // trimLogs bounds the logs of what runs.

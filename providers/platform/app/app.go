@@ -91,7 +91,10 @@ type Limits struct {
 }
 
 // UnhealthyError says that a release does not become healthy.
-type UnhealthyError struct{ Release, Reason string }
+type UnhealthyError struct {
+	Release, Reason string
+	Log             string // the last lines that it wrote, where the kind has them; without its secrets
+}
 
 func (e *UnhealthyError) Error() string {
 	return fmt.Sprintf("the release %s does not become healthy: %s", e.Release, e.Reason)
@@ -104,7 +107,7 @@ func RedactError(err error, secrets map[string]string) error {
 	var e *providers.Error
 	switch {
 	case errors.As(err, &unhealthy):
-		unhealthy.Reason = Redact(unhealthy.Reason, words)
+		unhealthy.Reason, unhealthy.Log = Redact(unhealthy.Reason, words), Redact(unhealthy.Log, words)
 	case errors.As(err, &e):
 		e.Message = Redact(e.Message, words)
 	}

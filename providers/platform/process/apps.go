@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -20,8 +21,34 @@ import (
 // Ensure makes the directory of a tenant.
 func (a *Apps) Ensure(_ context.Context, t app.Tenant) error { return a.tenants.Ensure(t) }
 
-// Forget ends what still runs under the user of a tenant, where it has one, and removes its directory.
-func (a *Apps) Forget(ctx context.Context, t app.Tenant) error { return a.tenants.Forget(ctx, t) }
+// Forget ends what still runs under the user of a tenant, where it has one, and removes its directory, and the log that was kept of its last release.
+func (a *Apps) Forget(ctx context.Context, t app.Tenant) error {
+	err := a.tenants.Forget(ctx, t)
+	if err != nil {
+		return err
+	}
+	dir, err := a.tenants.Path(t)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(dir); err == nil { // it is another owner's
+		return nil
+	}
+	if err := ownfile.RemoveAll(logsOf(a.config.Dir, t.Namespace, t.Name)); err != nil {
+		return providers.Errorf(providers.Unavailable, "cannot remove the log of %s: %v", t.Name, err)
+	}
+	return nil
+}
+
+// logsOf is where the log of the release that ended last is kept until its tenant is forgotten: it may say why it ended.
+func logsOf(dir, namespace, tenant string) string {
+	return filepath.Join(dir, "logs", namespace+"."+tenant)
+}
+
+// number is what the name of a release has behind that of its tenant.
+var number = regexp.MustCompile(`-r[0-9]+$`)
+
+func tenantOf(release string) string { return number.ReplaceAllString(release, "") }
 
 // Deploy runs a release, and returns its address when it is healthy. It waits for as long as ctx, or until the release has had its time.
 func (a *Apps) Deploy(ctx context.Context, r app.Release) (address string, err error) {
@@ -94,6 +121,9 @@ func (a *Apps) spec(r *app.Release) (service.Spec, error) {
 
 func (a *Apps) home(r *app.Release) string { return a.gateway.Home(r.Namespace, r.Name) }
 
+// lastBytes bound what is told of the log of a release that has failed.
+const lastBytes = 4096
+
 // poll is the time between two looks at what is waited for.
 const poll = 50 * time.Millisecond
 
@@ -106,7 +136,7 @@ func (a *Apps) await(ctx context.Context, r *app.Release) (string, error) {
 		case now.Ready == machines.True && now.Route == machines.True:
 			return strings.TrimPrefix(now.URL, "http://"), nil
 		case now.Reason == service.ReasonRevisionFailed:
-			return "", &app.UnhealthyError{Release: r.Name, Reason: app.Hide(a.home(r), now.Message)}
+			return "", &app.UnhealthyError{Release: r.Name, Reason: app.Hide(a.home(r), now.Message), Log: app.Hide(a.home(r), a.gateway.LastLines(r.Namespace, r.Name, lastBytes))}
 		}
 		if err := wait.Pause(ctx, poll); err != nil {
 			return "", err

@@ -62,6 +62,7 @@ func Open(c Config) (*Apps, error) {
 	}
 	g, err := process.Open(process.Config{
 		Dir: releases, Host: c.Host, Ports: c.Ports, Templates: templates, NoBuiltins: true, Grace: c.Grace, Self: c.Self, Log: c.Log,
+		Logs: func(namespace, release string) string { return logsOf(dir, namespace, tenantOf(release)) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot run applications of tenants: %w", err)

@@ -189,6 +189,10 @@ func unhealthyGoes(t *testing.T, w World) {
 func secrets(t *testing.T, w World) {
 	p := opened(t, w)
 	_, err := p.Deploy(t.Context(), Release(1, "leaky"))
+	var unhealthy *app.UnhealthyError
+	require.ErrorAs(t, err, &unhealthy)
+	require.NotContains(t, unhealthy.Log, "secret")
+	require.NotContains(t, unhealthy.Log, "word@")
 	require.ErrorContains(t, err, "cannot enter ***, nor postgres://other:***@db: the password *** is wrong")
 	at, err := p.Look(t.Context(), "default", "tenant-acme-r1")
 	require.NoError(t, err)
