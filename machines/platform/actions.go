@@ -37,6 +37,11 @@ var (
 		b := machines.Body[RetireBody](s)
 		return b.Tenant == s.Data.Request.EnterpriseID && (!b.Export || s.Data.Plan != nil && s.Data.Plan.Export)
 	}}
+	sameCertificate = &guard{Name: "same certificate", Holds: func(s *step) bool {
+		c, b := s.Data.Certificate, machines.Body[Certificate](s)
+		return c != nil && c.Serial == b.Serial && c.NotAfter.Equal(b.NotAfter) && s.Data.Problem == ""
+	}}
+	sameTrouble = &guard{Name: "nothing new", Holds: func(s *step) bool { return machines.Body[Trouble](s).Message == s.Data.Problem }}
 	anotherSlug = &guard{Name: "another slug", Holds: func(s *step) bool {
 		d := s.Data
 		return d.Phase == session.Executing && d.Request.Slug == "" && d.SlugTries < mostSlugs && machines.Body[machines.Failure](s).Code == CodeSlug
@@ -100,6 +105,17 @@ func rolling(s *step) {
 	s.Data.LastProgressAt = s.Now()
 	b := machines.Body[Rollout](s)
 	kind.Tell(s, EventDeploymentProgress, map[string]any{"status": b.Status, "ready": b.Ready, "replicas": b.Replicas})
+}
+
+func renewed(s *step) {
+	c := *machines.Body[Certificate](s)
+	s.Data.Certificate, s.Data.Problem = &c, ""
+	kind.Tell(s, EventCertRenewed, map[string]any{"certificate": &c, "domain": s.Data.PrimaryDomain, "resource": session.Change{Type: KindCert, ID: s.Data.PrimaryDomain, Action: "updated"}})
+}
+
+func unrenewed(s *step) {
+	s.Data.Problem = machines.Body[Trouble](s).Message
+	kind.Tell(s, EventCertUnrenewed, map[string]any{"problem": s.Data.Problem, "domain": s.Data.PrimaryDomain, "certificate": s.Data.Certificate})
 }
 
 // take takes the result of a stage.

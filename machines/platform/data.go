@@ -28,6 +28,7 @@ type Data struct {
 	PrimaryDomain string              `json:"primaryDomain,omitempty"`
 	Route         *Route              `json:"route,omitempty"`
 	Certificate   *Certificate        `json:"certificate,omitempty"`
+	Problem       string              `json:"problem,omitempty"`   // why the certificate is not renewed yet
 	Upgrade       *Upgrade            `json:"upgrade,omitempty"`   // under way
 	Export        bool                `json:"export,omitempty"`    // before the tenant is closed
 	RetiringAt    time.Time           `json:"retiringAt,omitzero"` // when that began
@@ -90,6 +91,11 @@ type Certificate struct {
 	Issuer   string    `json:"issuer,omitempty"`
 	Serial   string    `json:"serial,omitempty"`
 	NotAfter time.Time `json:"notAfter"`
+}
+
+// Trouble is why the certificate is not renewed yet.
+type Trouble struct {
+	Message string `json:"message"`
 }
 
 // Proven is the outcome of the readiness check through the route.

@@ -42,6 +42,8 @@ const (
 	ReportProgressed     = "progressed"
 	ReportRollout        = "rolling"
 	ReportLookFailed     = "look-failed"
+	ReportRenewed        = "renewed"
+	ReportUnrenewed      = "not-renewed"
 	ReportWithdrawn      = "withdrawn"
 	ReportWithdrawFailed = "withdraw-failed"
 )
@@ -132,6 +134,9 @@ type (
 
 func only(names ...string) []string { return names }
 
+// served are the states in which the primary domain has a certificate that is to be renewed.
+var served = only(Ready, Upgrading, Withdrawing)
+
 func table() []edge {
 	executing := kind.In(session.Executing)
 	return slices.Concat(
@@ -141,7 +146,11 @@ func table() []edge {
 			{From: only(AllocatingInstance), On: "provision-failed", If: anotherSlug, To: machines.Same, Reenter: true, Do: nextSlug, Emit: only(EventSlugTaken, EventAllocating), Effects: only("provision")},
 			{From: only(Copying), On: ReportProgressed, If: executing, To: machines.Same, Rearm: true, Do: progressed, Emit: only(EventDataProgress)},
 			{From: only(Deploying, Upgrading), On: ReportRollout, If: executing, To: machines.Same, Rearm: true, Do: rolling, Emit: only(EventDeploymentProgress)},
-			{From: only(Copying, Deploying, Upgrading), On: ReportLookFailed, To: machines.Same, Noop: true},
+			{From: only(Copying, Deploying, Upgrading, Withdrawing, Ready), On: ReportLookFailed, To: machines.Same, Noop: true},
+			{From: served, On: ReportRenewed, If: sameCertificate, To: machines.Same, Noop: true},
+			{From: served, On: ReportRenewed, To: machines.Same, Do: renewed, Emit: only(EventCertRenewed)},
+			{From: served, On: ReportUnrenewed, If: sameTrouble, To: machines.Same, Noop: true},
+			{From: served, On: ReportUnrenewed, To: machines.Same, Do: unrenewed, Emit: only(EventCertUnrenewed)},
 		},
 		ofNewTenants(),
 		kind.StageEdges(Stages),
@@ -174,8 +183,11 @@ func past(g, to *session.Stage, event string) edge {
 	return e
 }
 
+// certificates are looked at while the tenant is served.
+var certificates = &machines.Poll{Every: 15 * time.Second, Effect: EffectLook}
+
 func states() []machines.State[Data] {
-	list := append(kind.States(Stages), machines.State[Data]{Name: Ready, Doc: "The tenant has its own instance, and its traffic goes there."})
+	list := append(kind.States(Stages), machines.State[Data]{Name: Ready, Doc: "The tenant has its own instance, and its traffic goes there.", Poll: certificates})
 	list = append(list, kind.States(upgradeStages)...)
 	for i := range list {
 		switch s := &list[i]; s.Name {
@@ -190,7 +202,7 @@ func states() []machines.State[Data] {
 		}
 	}
 	return append(list,
-		machines.State[Data]{Name: Withdrawing, Doc: "All traffic goes back to the version that the tenant had, and the other one is removed.", Transitional: true},
+		machines.State[Data]{Name: Withdrawing, Doc: "All traffic goes back to the version that the tenant had, and the other one is removed.", Transitional: true, Poll: certificates},
 		machines.State[Data]{Name: Retiring, Doc: "The tenant is being closed, and everything of its instance taken away.", Transitional: true},
 		machines.State[Data]{Name: Retired, Doc: "The tenant is closed. Its database is dropped after the grace period; request begins anew.", Terminal: true},
 		machines.State[Data]{Name: Failed, Doc: "It went no further; retry, rollback or resolve leads on.", Failed: true},
@@ -201,7 +213,7 @@ func states() []machines.State[Data] {
 func effects() []machines.Effect[Data] {
 	return append(kind.Effects(slices.Concat(Stages, ownOfUpgrades()), task, Task{}),
 		machines.Effect[Data]{Name: EffectHalt, Doc: "Stop what an earlier attempt still does.", Done: session.ReportHalted, Failed: session.ReportHaltFailed, Payload: task, Task: Task{}, Retry: machines.Retry{Attempts: 5}},
-		machines.Effect[Data]{Name: EffectLook, Doc: "Read how far a copy or a deployment is.", Done: ReportProgressed, Failed: ReportLookFailed, Payload: task, Task: Task{}, Retry: machines.Retry{Attempts: 1}, Looks: true},
+		machines.Effect[Data]{Name: EffectLook, Doc: "Read how far a copy or a deployment is, or how the certificate is.", Done: ReportProgressed, Failed: ReportLookFailed, Payload: task, Task: Task{}, Retry: machines.Retry{Attempts: 1}, Looks: true},
 		machines.Effect[Data]{Name: EffectWithdraw, Doc: "Send all traffic to the version that the tenant had, and remove the other one.", Done: ReportWithdrawn, Failed: ReportWithdrawFailed, Payload: task, Task: Task{}, Retry: machines.Retry{Attempts: 5}, Timeout: 10 * time.Minute},
 		machines.Effect[Data]{Name: EffectUndo, Doc: "Take back what was created, last first.", Done: session.ReportUndone, Failed: session.ReportUndoFailed, Payload: task, Task: Task{}, Retry: machines.Retry{Attempts: 3, Base: 5 * time.Second, Cap: 5 * time.Minute}, Timeout: 65 * time.Minute})
 }
@@ -218,6 +230,8 @@ func inputs() []machines.Command {
 			{Name: ReportProgressed, Doc: "How far the copy is.", Body: database.Progress{}, Report: true},
 			{Name: ReportRollout, Doc: "How far the deployment is.", Body: Rollout{}, Report: true},
 			{Name: ReportLookFailed, Doc: "It could not be read how far it is; the idle limit tells of what stands still.", Body: machines.Failure{}, Report: true},
+			{Name: ReportRenewed, Doc: "The certificate of the primary domain is another one than before.", Body: Certificate{}, Report: true},
+			{Name: ReportUnrenewed, Doc: "The certificate of the primary domain could not be renewed yet.", Body: Trouble{}, Report: true},
 			{Name: ReportWithdrawn, Doc: "The tenant has the version that it had, and nothing of the other one is left.", Report: true},
 			{Name: ReportWithdrawFailed, Doc: "The other version could not be taken back whole.", Body: machines.Failure{}, Report: true},
 		},

@@ -35,6 +35,8 @@ const (
 	EventDomainConfigured      = prefix + ".domain.configured"
 	EventCertIssuing           = prefix + ".cert.issuing"
 	EventCertIssued            = prefix + ".cert.issued"
+	EventCertRenewed           = prefix + ".cert.renewed"
+	EventCertUnrenewed         = prefix + ".cert.renewal_failed"
 	EventVerificationStarted   = prefix + ".verification.started"
 	EventProven                = prefix + ".verification.ready"
 	EventComparing             = prefix + ".verification.comparing"
@@ -86,6 +88,8 @@ var events = slices.Concat([]machines.EventType{
 	{Name: EventDomainConfigured, Class: machines.ClassResource, Doc: "The primary domain leads to the instance; a custom domain was asked for."},
 	{Name: EventCertIssuing, Class: machines.ClassProgress, Doc: "An attempt to get the certificate begins."},
 	{Name: EventCertIssued, Class: machines.ClassResource, Doc: "The primary domain has a certificate."},
+	{Name: EventCertRenewed, Class: machines.ClassResource, Doc: "The certificate of the primary domain was renewed."},
+	{Name: EventCertUnrenewed, Class: machines.ClassError, Doc: "The certificate of the primary domain could not be renewed, and why; it is tried again."},
 	{Name: EventVerificationStarted, Class: machines.ClassProgress, Doc: "An attempt to see that the application is ready begins."},
 	{Name: EventProven, Class: machines.ClassResource, Doc: "The application is ready, as seen through its domain."},
 	{Name: EventComparing, Class: machines.ClassProgress, Doc: "An attempt to compare begins."},
@@ -118,6 +122,8 @@ var columns = []machines.Column{
 	{Title: "ATTEMPT", Path: "data.attempt"},
 	{Title: "VERSION", Path: "data.version"},
 	{Title: "DOMAIN", Path: "data.primaryDomain"},
+	{Title: "CERTIFICATE UNTIL", Path: "data.certificate.notAfter"},
+	{Title: "PROBLEM", Path: "data.problem"},
 }
 
 // Effects besides those of the stages.

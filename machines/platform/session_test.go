@@ -405,14 +405,14 @@ func law() machinetest.Law {
 			"rollback": {"failed"}, "resolve": {"ready", "failed"}, "undone": {"rolled_back", "ready", "failed"}, "undo-failed": {"failed"},
 			"retry": {"requested", "allocating_instance", "allocating_db", "allocating_storage", "deploying_app", "running_migrations", "migrating_data", "configuring_domain", "issuing_cert", "verifying"},
 		},
-		"ready":          {"upgrade": {"upgrading"}, "downgrade": {"upgrading"}, "prune": {"upgrading"}, "deprovision": {"deprovisioning"}},
+		"ready":          {"upgrade": {"upgrading"}, "downgrade": {"upgrading"}, "prune": {"upgrading"}, "deprovision": {"deprovisioning"}, "renewed": {"ready"}, "not-renewed": {"ready"}},
 		"deprovisioning": {"rollback": {"deprovisioning"}, "undone": {"deprovisioned", "deprovisioning"}, "undo-failed": {"deprovisioning"}},
-		"withdrawing":    {"withdrawn": {"ready"}, "withdraw-failed": {"withdrawing"}, "rollback": {"withdrawing"}, "resolve": {"ready"}},
+		"withdrawing":    {"withdrawn": {"ready"}, "withdraw-failed": {"withdrawing"}, "rollback": {"withdrawing"}, "resolve": {"ready"}, "renewed": {"withdrawing"}, "not-renewed": {"withdrawing"}},
 		"upgrading": {
 			"planned": {"ready", "upgrading"}, "migrated": {"upgrading"}, "deployed": {"upgrading"}, "shifted": {"upgrading"}, "retired": {"ready"},
 			"plan-failed": {"upgrading", "withdrawing"}, "migrate-failed": {"upgrading", "withdrawing"}, "deploy-failed": {"upgrading", "withdrawing"}, "shift-failed": {"upgrading", "withdrawing"}, "retire-failed": {"upgrading", "ready"},
 			"timed-out": {"upgrading", "ready", "withdrawing"}, "pause": {"upgrading"}, "resume": {"upgrading"}, "halted": {"upgrading"}, "halt-failed": {"upgrading"}, "rolling": {"upgrading"},
-			"rollback": {"withdrawing"}, "cancel": {"withdrawing"}, "approve": {"upgrading"},
+			"rollback": {"withdrawing"}, "cancel": {"withdrawing"}, "approve": {"upgrading"}, "renewed": {"upgrading"}, "not-renewed": {"upgrading"},
 		},
 	}
 	for _, s := range [][4]string{

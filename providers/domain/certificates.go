@@ -193,6 +193,9 @@ func (c *Certificates) Current(ctx context.Context, host string) (*machine.Certi
 	return have, due, c.renewals.trouble(host), nil
 }
 
+// Troubled is how many names have a certificate that this process could not renew when it was tried last.
+func (c *Certificates) Troubled() int { return c.renewals.troubled() }
+
 // dueAt is when a certificate is to be renewed: when a third of its life is left, as certmagic has it.
 func dueAt(leaf *x509.Certificate) time.Time {
 	life := leaf.NotAfter.Sub(leaf.NotBefore)

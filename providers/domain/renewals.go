@@ -70,6 +70,18 @@ func (rs *renewals) trouble(host string) string {
 	return ""
 }
 
+// troubled is how many names the last renewal of has failed.
+func (rs *renewals) troubled() (n int) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for _, r := range rs.of {
+		if r.trouble != "" {
+			n++
+		}
+	}
+	return n
+}
+
 // forget is for a name that is not served any more: it may come again as another's.
 func (rs *renewals) forget(host string) {
 	rs.mu.Lock()

@@ -11,13 +11,17 @@ import (
 	"github.com/bcc94042/instar/providers"
 )
 
-// Look finds how far a copy or a deployment is. That of a deployment is news when it differs from what was told last.
+// Look finds how far a copy or a deployment is, and how the certificate of the primary domain is while the tenant is served. What a deployment is at is news when it differs from what was told last.
 func (p *Provider) Look(ctx context.Context, e *machines.Entity, polled bool) (machines.Finding, error) {
 	d, ok := e.Data.(*machine.Data)
 	later := machines.Finding{Until: time.Now().Add(time.Second)}
 	switch {
 	case !ok:
 		return machines.Finding{}, providers.Errorf(providers.Invalid, "entity %s has data of type %T", e.Key(), e.Data)
+	case e.State == machine.Ready, e.State == machine.Withdrawing:
+		return p.lookAtCertificate(ctx, e, d)
+	case d.Phase != session.Executing && e.State == machine.Upgrading: // it may wait for days
+		return p.lookAtCertificate(ctx, e, d)
 	case d.Phase != session.Executing:
 		return later, nil
 	case e.State == machine.Copying:
@@ -47,6 +51,42 @@ func (p *Provider) Look(ctx context.Context, e *machines.Entity, polled bool) (m
 	}
 	return machines.Finding{Input: machine.ReportRollout, Data: b}, nil
 }
+
+// glances is the time between two looks at a certificate with which nothing is to be done.
+const glances = 10 * time.Minute
+
+// lookAtCertificate has the certificate of the primary domain renewed where it is due, and finds what became of it. A name that is not this session's, or leads nowhere, has none to renew.
+func (p *Provider) lookAtCertificate(ctx context.Context, e *machines.Entity, d *machine.Data) (machines.Finding, error) {
+	now := time.Now()
+	r, err := p.Table.Row(ctx, d.PrimaryDomain)
+	if err != nil {
+		return machines.Finding{}, unavailable(err)
+	}
+	if r.Owner != owner(e.Key()) || r.Route == nil {
+		return machines.Finding{Until: now.Add(glances)}, nil
+	}
+	c, due, trouble, err := p.Issuer.Current(ctx, d.PrimaryDomain)
+	if err != nil && providers.IsUnavailable(err) {
+		return machines.Finding{}, err
+	}
+	if err != nil {
+		trouble = providers.Failure(err).Message
+	}
+	switch {
+	case c != nil && (d.Certificate == nil || c.Serial != d.Certificate.Serial || d.Problem != "" && trouble == "" && now.Before(due)):
+		return machines.Finding{Input: machine.ReportRenewed, Data: machine.Certificate{Issuer: c.Issuer, Serial: c.Serial, NotAfter: c.NotAfter}}, nil
+	case trouble != "" && trouble != d.Problem:
+		return machines.Finding{Input: machine.ReportUnrenewed, Data: machine.Trouble{Message: trouble}}, nil
+	case err == nil && !now.Before(due): // it is being renewed
+		return machines.Finding{}, nil
+	case err != nil:
+		return machines.Finding{Until: now.Add(glances)}, nil
+	}
+	return machines.Finding{Until: now.Add(min(glances, due.Sub(now)))}, nil
+}
+
+// owner is who has the names of a session.
+func owner(key string) string { return machine.Machine.Name + "/" + key }
 
 // deploying is the name of the release that is in the ledger and not made yet.
 func deploying(d *machine.Data) string {

@@ -29,6 +29,8 @@ type Databases interface {
 // Issuer has certificates; [domain.Certificates] is one.
 type Issuer interface {
 	Obtain(ctx context.Context, host string) (domains.Certificate, error)
+	// Current is the certificate that there is, when it is due, and why its last renewal has failed; one that is due is begun.
+	Current(ctx context.Context, host string) (has *domains.Certificate, due time.Time, trouble string, err error)
 	Forget(ctx context.Context, host string) error
 }
 
@@ -125,7 +127,7 @@ var perform = map[string]func(*job, context.Context) (any, error){
 
 // Perform does one task.
 func (p *Provider) Perform(ctx context.Context, t machines.Task) machines.Result {
-	j := &job{Provider: p, task: &t, owner: machine.Machine.Name + "/" + t.Key()}
+	j := &job{Provider: p, task: &t, owner: owner(t.Key())}
 	if err := json.Unmarshal(t.Data, &j.body); err != nil {
 		return machines.Result{Failure: providers.Failure(providers.Errorf(providers.Invalid, "cannot read the task %s: %v", t.Attempt, err))}
 	}

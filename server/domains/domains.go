@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/api/limits"
@@ -38,6 +40,9 @@ const answerWithin = 2 * time.Minute
 
 // lockLife is how long the lock on a name stands after the process that had it died in the middle of an order.
 const lockLife = 15 * time.Second
+
+// unrenewed is of domains and of whose names are served beside them.
+var unrenewed = prometheus.GaugeOpts{Name: "instar_certificates_unrenewed", Help: "Names whose certificate this node could not renew when it was tried last."}
 
 // Provider serves machines/domain where there is a proxy.
 func Provider() server.Provider {
@@ -91,6 +96,9 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 		return server.Work{}, err
 	}
 	h.OnStop("certificates", func(context.Context) error { certs.Stop(); return nil })
+	if err := h.Register(prometheus.NewGaugeFunc(unrenewed, func() float64 { return float64(certs.Troubled()) })); err != nil {
+		return server.Work{}, err
+	}
 	h.Go(ctx, "the checks of targets", px.Run)
 	h.Go(ctx, "the routes of domains", func(ctx context.Context) error {
 		t.follow(ctx, px.Set, certs.Drop, h.Log)

@@ -22,7 +22,7 @@ import (
 	"github.com/bcc94042/instar/server/tenants"
 )
 
-// Role is the name of the role that renews certificates of primary domains, and gives slugs free whose session is gone.
+// Role is the name of the role that gives slugs free whose session is gone.
 const Role = "platform"
 
 // RoleAudit is the name of the role that records in the audit what happens to sessions of this machine.

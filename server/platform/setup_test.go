@@ -14,11 +14,13 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/miekg/dns"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/internal/authority"
@@ -50,10 +52,17 @@ func TestMain(m *testing.M) {
 	case len(os.Args) > 2 && os.Args[1] == "application":
 		os.Exit(application(os.Args[2]))
 	}
+	often := platform.Provider()
+	open := often.Open
+	often.Open = func(ctx context.Context, h *server.Host) (server.Work, error) {
+		work, err := open(ctx, h)
+		work.Every = time.Second // between looks
+		return work, err
+	}
 	servertest.Main(server.Options{
 		Machines: []*machines.Machine{database.Machine, domain.Machine, machine.Machine},
 		Providers: map[string]server.Provider{
-			database.Machine.Name: tenants.Provider(), domain.Machine.Name: domains.Provider(), machine.Machine.Name: platform.Provider(),
+			database.Machine.Name: tenants.Provider(), domain.Machine.Name: domains.Provider(), machine.Machine.Name: often,
 		},
 	})
 	os.Exit(own.Around(shared.Around(m)).Run())
@@ -109,12 +118,56 @@ type world struct {
 	servertest.Process
 	source pg.Address
 	ca     *authority.Authority
+	names  *names
+}
+
+// names is a name server: every name is at 127.0.0.1, and has the text that it was told.
+type names struct {
+	addr  string
+	mu    sync.Mutex
+	texts map[string]string
+}
+
+func startNames(t *testing.T) *names {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	n := &names{addr: l.Addr().String(), texts: map[string]string{}}
+	pc, err := net.ListenPacket("udp", n.addr)
+	require.NoError(t, err)
+	for _, s := range []*dns.Server{{Listener: l, Handler: n}, {PacketConn: pc, Handler: n}} {
+		go func() { _ = s.ActivateAndServe() }()
+		t.Cleanup(func() { _ = s.Shutdown() })
+	}
+	return n
+}
+
+func (n *names) ServeDNS(w dns.ResponseWriter, r *dns.Msg) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m := new(dns.Msg).SetReply(r)
+	for _, q := range r.Question {
+		head := dns.RR_Header{Name: q.Name, Rrtype: q.Qtype, Class: dns.ClassINET}
+		switch text := n.texts[q.Name]; {
+		case q.Qtype == dns.TypeA:
+			m.Answer = append(m.Answer, &dns.A{Hdr: head, A: net.IPv4(127, 0, 0, 1)})
+		case q.Qtype == dns.TypeTXT && text != "":
+			m.Answer = append(m.Answer, &dns.TXT{Hdr: head, Txt: []string{text}})
+		}
+	}
+	_ = w.WriteMsg(m) // who asks asks again
+}
+
+func (n *names) set(r domain.Record) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.texts[r.Name+"."] = r.Value
 }
 
 // setup makes databases, an authority and a configuration; Start runs the server.
-func setup(t *testing.T, ports string) *world {
+func setup(t *testing.T, ports string, change ...func(*authority.Options)) *world {
 	t.Helper()
-	w := &world{Process: servertest.Process{T: t}, source: databasetest.Shared(t, &shared, 10, "acme", "other")}
+	w := &world{Process: servertest.Process{T: t}, source: databasetest.Shared(t, &shared, 10, "acme", "other"), names: startNames(t)}
 	dir := t.TempDir()
 	t.Cleanup(w.end)
 	self, err := os.Executable()
@@ -127,9 +180,13 @@ func setup(t *testing.T, ports string) *world {
 		Tables: map[string]config.TenantTable{"countries": {Kind: "reference"}, "log": {Kind: "skip"}},
 	}
 	tlsPort := servertest.Port(t)
-	w.Config.Domains = config.Domains{HTTPS: fmt.Sprint("127.0.0.1:", tlsPort), Keys: filepath.Join(dir, "domains.json")}
+	w.Config.Domains = config.Domains{HTTPS: fmt.Sprint("127.0.0.1:", tlsPort), Keys: filepath.Join(dir, "domains.json"), Resolvers: w.names.addr}
 	file := filepath.Join(dir, "ca.pem")
-	w.ca, err = authority.Start(authority.Options{HTTPPort: servertest.Port(t), TLSPort: tlsPort, Good: time.Hour}, file)
+	o := authority.Options{Names: w.names.addr, HTTPPort: servertest.Port(t), TLSPort: tlsPort, Good: time.Hour}
+	for _, c := range change {
+		c(&o)
+	}
+	w.ca, err = authority.Start(o, file)
 	require.NoError(t, err)
 	t.Cleanup(w.ca.Close)
 	w.Config.Domains.ACME, w.Config.Domains.CA = w.ca.URL, file

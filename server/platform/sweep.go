@@ -12,7 +12,7 @@ import (
 	front "github.com/bcc94042/instar/server/domains"
 )
 
-// sweep has certificates of primary domains renewed that are due, and gives slugs free whose session is gone: a backup has the sessions and the table of different moments.
+// sweep gives slugs free whose session is gone: a backup has the sessions and the table of different moments.
 func sweep(ctx context.Context, h *server.Host, proxy *front.Front) {
 	sessions := h.Indexes.Get(machine.Machine.Name)
 	for host, row := range proxy.Rows(ctx) {
@@ -23,18 +23,8 @@ func sweep(ctx context.Context, h *server.Host, proxy *front.Front) {
 			if err := free(ctx, proxy, host, row); err != nil && ctx.Err() == nil {
 				h.Log.Warn("a slug whose session is gone is kept until the next sweep", "domain", host, "session", key, "error", err)
 			}
-		case row.Route != nil && certified(sessions, key):
-			if _, _, trouble, err := proxy.Issuer.Current(ctx, host); ctx.Err() == nil && (err != nil || trouble != "") {
-				h.Log.Warn("the certificate of an instance is not renewed yet", "domain", host, "trouble", trouble, "error", err)
-			}
 		}
 	}
-}
-
-// certified reports whether a session has a certificate. One that is to get it orders it by itself, and one that has failed does not want it now: each order counts.
-func certified(sessions *index.Index, key string) bool {
-	item, _ := sessions.Get(key)
-	return slices.Contains([]string{machine.Verifying, machine.Ready, machine.Upgrading, machine.Withdrawing}, item.State)
 }
 
 // gone reports whether a session certainly has no slug any more. One that had it at a version which is newer than what is known of it has begun anew.
