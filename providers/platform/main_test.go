@@ -209,7 +209,9 @@ type bindings struct {
 func (b *bindings) Point(_ context.Context, to platform.Binding) (string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.all[to.Host] = to.Route
+	if _, bound := b.all[to.Host]; bound || to.Anew {
+		b.all[to.Host] = to.Route
+	}
 	return to.Namespace + "." + to.Tenant + "." + strings.ReplaceAll(to.Host, ".", "-"), nil
 }
 

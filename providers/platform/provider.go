@@ -38,11 +38,12 @@ type Issuer interface {
 type Binding struct {
 	Namespace, Tenant, Host string
 	Route                   domains.Route
+	Anew                    bool // it is bound where it is not, or not any more
 }
 
 // Domains are the entities of machines/domain.
 type Domains interface {
-	// Point asks for a name, or changes where it leads, and returns the key of its entity. It does not wait for the name.
+	// Point changes where a name leads, or asks for it where b says so, and returns the key of its entity. It does not wait for the name. One that somebody has removed is left alone otherwise.
 	Point(ctx context.Context, b Binding) (key string, err error)
 	// Remove takes a name of the tenant away. That there is none, or only another tenant's, is fine.
 	Remove(ctx context.Context, b Binding) error
@@ -116,10 +117,13 @@ type job struct {
 	owner string
 }
 
+// effectRoute is the only one that binds a custom domain.
+const effectRoute = "route"
+
 // perform are the effects, by name.
 var perform = map[string]func(*job, context.Context) (any, error){
 	"plan": (*job).plan, "provision": (*job).provision, "store": (*job).store, "deploy": (*job).deploy,
-	"route": (*job).route, "certify": (*job).certify, "probe": (*job).probe,
+	effectRoute: (*job).route, "certify": (*job).certify, "probe": (*job).probe,
 	"allocate": (*job).database, "migrate": (*job).migrate, "copy": (*job).database, "verify": (*job).database, "switch": (*job).database,
 	"shift": (*job).shift, "retire": (*job).retire, machine.EffectWithdraw: (*job).withdraw,
 	machine.EffectHalt: (*job).halt, machine.EffectUndo: (*job).undo,

@@ -249,7 +249,8 @@ type target struct {
 	weight int
 }
 
-// lead makes the primary domain, and a custom one that was asked for, lead to releases, and returns the key of the custom one.
+// lead makes the primary domain, and a custom one that was asked for, lead to releases, and returns the key of the custom one. That is bound by the effect route alone: what somebody has
+// removed since does not come back with an upgrade.
 func (j *job) lead(ctx context.Context, targets ...target) (key string, err error) {
 	route := domains.Route{Health: j.Health}
 	_, virtual := j.Apps.(app.Virtual)
@@ -263,7 +264,7 @@ func (j *job) lead(ctx context.Context, targets ...target) (key string, err erro
 		return "", err
 	}
 	b := j.binding()
-	b.Route = route
+	b.Route, b.Anew = route, j.task.Effect == effectRoute
 	return j.Domains.Point(ctx, b)
 }
 

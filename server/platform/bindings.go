@@ -35,7 +35,7 @@ func id(host string) string {
 	return fmt.Sprintf("%s-%08x", strings.TrimRight(label[:min(len(label), longestID-9)], "-"), h.Sum32())
 }
 
-// Point binds a name, or sends its requests elsewhere.
+// Point binds a name, or sends its requests elsewhere. One that is removed, or on its way to it, stays so unless it is to be bound anew.
 func (b *bindings) Point(ctx context.Context, to platform.Binding) (string, error) {
 	key := machines.Key(to.Namespace, to.Tenant, id(to.Host))
 	bind, err := json.Marshal(domains.BindBody{Host: to.Host, Route: to.Route})
@@ -50,11 +50,17 @@ func (b *bindings) Point(ctx context.Context, to platform.Binding) (string, erro
 	if item, known := b.domains.Get(key); known && item.State != domains.Removed {
 		slices.Reverse(tries)
 	}
+	if !to.Anew {
+		tries = []publish.Command{{Name: domains.CommandRetarget, Body: retarget}}
+	}
 	var refused *machines.Refusal
 	for _, c := range tries {
 		if refused, err = b.ask(ctx, key, c); err != nil || refused == nil {
 			return key, err
 		}
+	}
+	if !to.Anew && slices.Contains([]string{machines.CodeTransition, machines.CodeNotFound}, refused.Code) {
+		return key, nil
 	}
 	return key, providers.Errorf(providers.Unavailable, "the domain %s of %s cannot be bound now: %s", to.Host, to.Tenant, refused.Message)
 }

@@ -3,6 +3,7 @@
 package platform_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/machines/domain"
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/machines/session"
 	"github.com/bcc94042/instar/providers/database/databasetest"
@@ -56,6 +58,11 @@ func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
 	require.Equal(t, "pending_dns", v["state"], "nobody has made its records")
 	require.Equal(t, "default.acme.shop-acme-test", d.Route.Domain)
 
+	w.named("acme", "shop-acme-test")
+	text, err = w.open("shop.acme.test")
+	require.NoError(t, err)
+	require.Equal(t, "1.0 acme tenant_acme "+rows, text)
+
 	w.send("other", "own", "request", `{}`)
 	w.becomes("other", "own", "it has failed", func(state string, _ *machine.Data) bool { return state == machine.Failed })
 	_, v = w.Do("GET", path("other", "own"), "")
@@ -75,6 +82,25 @@ func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
 	text, err = w.open(host)
 	require.NoError(t, err)
 	require.Equal(t, "1.1 acme tenant_acme "+rows, text)
+	_, v = w.Do("GET", "/v1/tenants/acme/domains/shop-acme-test", "")
+	require.Equal(t, "active", v["state"])
+	targets := v["data"].(map[string]any)["route"].(map[string]any)["targets"].([]any)
+	require.Len(t, targets, 1)
+	require.Equal(t, d.App.Address, targets[0].(map[string]any)["address"], "the custom domain follows")
+	text, err = w.open("shop.acme.test")
+	require.NoError(t, err)
+	require.Equal(t, "1.1 acme tenant_acme "+rows, text)
+
+	w.OK("POST", "/v1/tenants/acme/domains/shop-acme-test/remove", "")
+	require.Eventually(t, func() bool {
+		_, v = w.Do("GET", "/v1/tenants/acme/domains/shop-acme-test", "")
+		return v["state"] == "removed"
+	}, waitFor, tick)
+	w.send("acme", "own", "downgrade", `{"weights":[100],"holdSeconds":1}`)
+	d = w.ends("acme", "own", machine.Ready)
+	require.Equal(t, "1.0", d.Version)
+	_, v = w.Do("GET", "/v1/tenants/acme/domains/shop-acme-test", "")
+	require.Equal(t, "removed", v["state"], "what somebody has removed does not come back with an upgrade")
 
 	bucket, err := w.jetStream().ObjectStore(t.Context(), "tenant-acme")
 	require.NoError(t, err)
@@ -121,6 +147,25 @@ func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
 	require.Equal(t, "1.0 acme tenant_acme 0", text, "a tenant that was closed begins anew")
 	w.send("acme", "anew", "deprovision", `{"tenant":"acme"}`)
 	w.ends("acme", "anew", machine.Retired)
+}
+
+// named makes the records that a domain of a tenant needs, and waits until it is served.
+func (w *world) named(tenant, id string) {
+	w.T.Helper()
+	at := "/v1/tenants/" + tenant + "/domains/" + id
+	_, v := w.Do("GET", at, "")
+	raw, err := json.Marshal(v["data"])
+	require.NoError(w.T, err)
+	var d domain.Data
+	require.NoError(w.T, json.Unmarshal(raw, &d))
+	for _, r := range d.Records {
+		w.names.set(r)
+	}
+	w.OK("POST", at+"/retry", "")
+	require.Eventually(w.T, func() bool {
+		_, v = w.Do("GET", at, "")
+		return v["state"] == domain.Active
+	}, waitFor, tick, "it is active: %v", v)
 }
 
 // approved approves what waits for it.
