@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,6 +27,7 @@ import (
 	"github.com/bcc94042/instar/providers/platform/app/apptest"
 	"github.com/bcc94042/instar/providers/platform/process"
 	gateway "github.com/bcc94042/instar/providers/process"
+	"github.com/bcc94042/instar/providers/process/cgroup"
 )
 
 func TestProcessesKeepTheContract(t *testing.T) {
@@ -133,6 +135,58 @@ func TestTenantsHaveUsersOfTheirOwn(t *testing.T) {
 	require.Equal(t, uint32(first+2), info.Sys().(*syscall.Stat_t).Uid, "not that of the tenant who is gone")
 	require.NoError(t, a.Forget(t.Context(), third))
 	require.ErrorContains(t, a.Ensure(t.Context(), third), fmt.Sprintf("all users from %d to %d were given to tenants", first, first+2))
+}
+
+// A release that may make groups of the kernel is limited with all that it starts, and its group ends with it.
+func TestAReleaseIsLimitedAsAWhole(t *testing.T) {
+	t.Parallel()
+	kernel, missing := cgroup.Probe("/sys/fs/cgroup")
+	c := config(t, t.TempDir())
+	a, r := opened(t, c), apptest.Release(1, "1.0")
+	r.Limits = app.Limits{CPU: 500}
+	if !kernel.Has(cgroup.CPU) {
+		_, err := a.Deploy(t.Context(), r)
+		require.True(t, providers.IsInvalid(err), "%v", err)
+		t.Skip("this kernel lets the test make no groups: ", missing[cgroup.CPU])
+	}
+	address, err := a.Deploy(t.Context(), r)
+	require.NoError(t, err)
+	in, err := os.ReadFile(fmt.Sprint("/proc/", apptest.Ask(t, address).PID, "/cgroup"))
+	require.NoError(t, err)
+	name := regexp.MustCompile(`instar-[0-9a-f]{8}-default\.tenant-acme-r1`).FindString(string(in))
+	require.NotEmpty(t, name, "%s", in)
+	groups := kernel.Groups(name, cgroup.Limits{CPU: 500})
+	require.Len(t, groups, 1)
+	for file, value := range groups[0].Files {
+		raw, err := os.ReadFile(filepath.Join(groups[0].Dir, file))
+		require.NoError(t, err)
+		require.Equal(t, value, strings.TrimSpace(string(raw)))
+	}
+	require.NoError(t, a.Remove(t.Context(), r))
+	require.NoDirExists(t, groups[0].Dir)
+}
+
+// A disk that is full keeps a release from being made, and nothing of it stays; when there is room again, it is made.
+func TestAFullDiskLeavesNothingOfARelease(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4m,mode=700"); err != nil {
+		t.Skip("cannot mount a small file system: ", err)
+	}
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	a, r := opened(t, config(t, dir)), apptest.Release(1, "1.0")
+	require.NoError(t, a.Ensure(t.Context(), r.Of()))
+	filler := filepath.Join(dir, "filler")
+	require.ErrorIs(t, os.WriteFile(filler, make([]byte, 8<<20), 0o600), unix.ENOSPC)
+	_, err := a.Deploy(t.Context(), r)
+	require.ErrorContains(t, err, "no space left on device")
+	require.Empty(t, apptest.Entries(t, dir, "releases/*/home"))
+	_, err = a.Look(t.Context(), r.Namespace, r.Name)
+	require.True(t, providers.IsNotFound(err), "%v", err)
+	require.NoError(t, os.Remove(filler))
+	address, err := a.Deploy(t.Context(), r)
+	require.NoError(t, err)
+	require.Equal(t, "1.0", apptest.Ask(t, address).Version)
 }
 
 // asUser is a program of a user that nothing in its environment and no group shows to be of a release.

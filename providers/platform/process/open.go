@@ -12,6 +12,7 @@ import (
 	"github.com/bcc94042/instar/providers/platform/app"
 	"github.com/bcc94042/instar/providers/process"
 	"github.com/bcc94042/instar/providers/process/builtin"
+	"github.com/bcc94042/instar/providers/process/cgroup"
 )
 
 // Config is what [Open] needs. Dir and Versions have no default.
@@ -37,7 +38,9 @@ type Apps struct {
 	gateway *process.Gateway
 	config  Config
 	tenants app.Homes
-	homes   sync.Mutex // what is written into the directory of a release, and when that is removed
+	kernel  cgroup.Kernel
+	missing map[string]error // of controllers that there are not
+	homes   sync.Mutex       // what is written into the directory of a release, and when that is removed
 }
 
 // Open takes up what an earlier server left running. It fails when another one has the directory.
@@ -47,7 +50,7 @@ func Open(c Config) (*Apps, error) {
 		return nil, fmt.Errorf("applications of tenants need a directory, not %q: %w", c.Dir, cmp.Or(err, os.ErrInvalid))
 	}
 	c.Dir, c.Host, c.Health, c.Startup = dir, cmp.Or(c.Host, "127.0.0.1"), cmp.Or(c.Health, "/"), cmp.Or(c.Startup, time.Minute)
-	c.Hung = cmp.Or(c.Hung, c.Startup)
+	c.Hung, c.Log = cmp.Or(c.Hung, c.Startup), cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	c.Limits.Files = cmp.Or(c.Limits.Files, 1024)
 	c.Limits.NoPrivileges, c.Limits.NoMemoryDumps, c.Limits.From = true, true, filepath.Join("..", limitsName) // of the working directory, which is the release's
 	releases := filepath.Join(dir, "releases")
@@ -68,6 +71,7 @@ func Open(c Config) (*Apps, error) {
 		return nil, fmt.Errorf("cannot run applications of tenants: %w", err)
 	}
 	a := &Apps{gateway: g, config: c}
+	a.kernel, a.missing = cgroup.Probe("/sys/fs/cgroup")
 	a.tenants = app.Homes{Dir: filepath.Join(dir, "tenants"), First: c.FirstUser, Last: max(c.LastUser-1, 0), End: a.end}
 	return a, nil
 }

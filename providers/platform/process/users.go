@@ -3,6 +3,7 @@ package process
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/platform/app"
+	"github.com/bcc94042/instar/providers/process/cgroup"
 )
 
 // limitsName is the file with what bounds the processes of one release, beside its directory, where they do not write.
@@ -120,6 +122,26 @@ func ofUser(user int) (pids []string, err error) {
 	return pids, err
 }
 
+// groups are those of the kernel that bound a release as a whole. Where there are none of memory and processes, what each process may have is all that is limited; of processor time nothing else is.
+func (a *Apps) groups(r *app.Release) ([]cgroup.Group, error) {
+	l := cgroup.Limits{Memory: r.Limits.Memory, Processes: r.Limits.Processes, CPU: r.Limits.CPU}
+	if l.CPU > 0 && !a.kernel.Has(cgroup.CPU) {
+		return nil, providers.Errorf(providers.Invalid, "the processor time of %s cannot be limited: this server may make no control groups for it: %v", r.Name, a.missing[cgroup.CPU])
+	}
+	for c, wanted := range map[string]bool{cgroup.Memory: l.Memory > 0, cgroup.Processes: l.Processes > 0} {
+		if wanted && !a.kernel.Has(c) {
+			a.config.Log.Warn("the limit of a release holds for each of its processes, and not for all together: this server may make no control groups for it", "release", r.Name, "controller", c, "error", a.missing[c])
+		}
+	}
+	return a.kernel.Groups(a.group(r), l), nil
+}
+
+// group is the name of those of a release. Other servers of this machine have others.
+func (a *Apps) group(r *app.Release) string {
+	sum := sha256.Sum256([]byte(a.config.Dir))
+	return fmt.Sprintf("instar-%x-%s.%s", sum[:4], r.Namespace, r.Name)
+}
+
 // prepare writes what a release is given, and what bounds it.
 func (a *Apps) prepare(r *app.Release) error {
 	user, err := a.tenants.User(r.Of())
@@ -129,11 +151,16 @@ func (a *Apps) prepare(r *app.Release) error {
 	if err := app.KeepSecrets(r, a.home(r), user); err != nil {
 		return err
 	}
+	groups, err := a.groups(r)
+	if err != nil {
+		return err
+	}
 	at := filepath.Dir(a.home(r))
 	raw, err := json.Marshal(struct { // read over the limits of all releases, which the command has: what this one has none of is left out
 		app.Limits
-		User int // also 0, which is this server's
-	}{r.Limits, user})
+		User   int // also 0, which is this server's
+		Groups []cgroup.Group
+	}{r.Limits, user, groups})
 	if err == nil {
 		err = ownfile.Replace(filepath.Join(at, limitsName), raw)
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bcc94042/instar/providers/group"
+	"github.com/bcc94042/instar/providers/process/cgroup"
 )
 
 // Limits bound each process of a program. A zero is no limit; none can be above what this process may have.
@@ -26,7 +27,8 @@ type Limits struct {
 	Processes     int   // and threads, that its user has; not of root
 	User          int   // that it becomes, with the group of that number alone; this server's when 0
 
-	// From is a file with further ones, as JSON, for one process of a program of which others have others; relative to the working directory. That there is none is fine.
+	// From is a file with further ones, as JSON, for one process of a program of which others have others, and with the Groups that it enters before all of them; relative to the working
+	// directory. That there is none is fine.
 	From string `json:"-"`
 }
 
@@ -55,8 +57,8 @@ func (l Limits) Args() []string {
 	return args
 }
 
-// limits reads them from arguments, and returns the rest.
-func limits(args []string) (l Limits, rest []string, err error) {
+// limits reads them from arguments, and returns the groups to enter, and the rest.
+func limits(args []string) (l Limits, groups []cgroup.Group, rest []string, err error) {
 	f := flag.NewFlagSet("exec", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.IntVar(&l.Files, "files", 0, "")
@@ -68,16 +70,18 @@ func limits(args []string) (l Limits, rest []string, err error) {
 	f.BoolVar(&l.NoPrivileges, "no-privileges", false, "")
 	f.BoolVar(&l.NoMemoryDumps, "no-memory-dumps", false, "")
 	if err = f.Parse(args); err != nil || l.From == "" {
-		return l, f.Args(), err
+		return l, nil, f.Args(), err
 	}
 	raw, err := os.ReadFile(l.From) // #nosec G304 -- of the server, for this process
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		err = nil
 	case err == nil:
-		err = json.Unmarshal(raw, &l)
+		var has struct{ Groups []cgroup.Group }
+		err = errors.Join(json.Unmarshal(raw, &l), json.Unmarshal(raw, &has))
+		groups = has.Groups
 	}
-	return l, f.Args(), err
+	return l, groups, f.Args(), err
 }
 
 // apply bounds this process. The calling thread is the one that becomes the program.
@@ -126,7 +130,7 @@ func asUser(user int) error {
 // become replaces this process by the command in args, behind its limits. exec keeps the process id, so LISTEN_PID, without which
 // sd_listen_fds(3) ignores passed sockets, is right.
 func become(args []string) error {
-	l, args, err := limits(args)
+	l, groups, args, err := limits(args)
 	if err != nil {
 		return err
 	}
@@ -135,6 +139,11 @@ func become(args []string) error {
 	}
 	if err := os.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid())); err != nil {
 		return err
+	}
+	for _, g := range groups { // as long as it may
+		if err := g.Enter(); err != nil {
+			return fmt.Errorf("cannot enter the group that limits %s: %w", args[0], err)
+		}
 	}
 	runtime.LockOSThread() // what cannot be set for all threads is set for this one
 	if err := l.apply(); err != nil {
