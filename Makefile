@@ -118,7 +118,8 @@ test-ui: build chromium ## the web console in Debian's Chromium: pages wide and 
 bench-ui: build internal/uitest/node_modules ## figures of the web console in Debian's Chromium, with ENTITIES (100,000) in a list
 	cd internal/uitest && node figures.mjs
 
-test-kills: postgres ## kill the server at each step of a tenant's move, of its instance, and of their undo, with Postgres and a certificate authority; takes many minutes
+test-kills: postgres ## kill the server at each step of a tenant's move, of its instance, of their undo, and of a domain, with Postgres and a certificate authority; takes many minutes
+	INSTAR_KILLS=1 $(GO) test -count=1 -timeout 10m -run TestKillsAtEveryStep -v ./server/domains
 	INSTAR_KILLS=1 $(GO) test -count=1 -timeout 40m -run TestKills -v ./server/tenants
 	INSTAR_KILLS=1 $(GO) test -count=1 -timeout 20m -run TestKillsAtEveryStep -v ./server/platform
 

@@ -157,6 +157,14 @@ type world struct {
 // setup starts all of it. Without http there is no listener for challenges.
 func setup(t *testing.T, good time.Duration, plain bool, change ...func(*world)) *world {
 	t.Helper()
+	w := prepared(t, good, plain, change...)
+	w.start()
+	return w
+}
+
+// prepared is all of it but the server.
+func prepared(t *testing.T, good time.Duration, plain bool, change ...func(*world)) *world {
+	t.Helper()
 	w := &world{t: t, zone: startZone(t)}
 	tlsPort, httpPort := servertest.Port(t), servertest.Port(t)
 	w.https, w.http = fmt.Sprint("127.0.0.1:", tlsPort), fmt.Sprint("127.0.0.1:", httpPort)
@@ -174,7 +182,6 @@ func setup(t *testing.T, good time.Duration, plain bool, change ...func(*world))
 	for _, c := range change {
 		c(w)
 	}
-	w.start()
 	return w
 }
 
