@@ -41,7 +41,7 @@ func demoPlatformServer(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	cfg := config.Defaults(config.Dev)
-	cfg.Data, cfg.HTTP.Listen, cfg.NATS.Listen, cfg.Log.Level = filepath.Join(args[0], "data"), args[1], "", "error"
+	cfg.Data, cfg.HTTP.Listen, cfg.NATS.Listen, cfg.Log.Level = filepath.Join(args[0], "data"), args[1], args[3], "error"
 	cfg.Outbox.Postgres, cfg.StopServices = config.PostgresOff, true
 	cfg.Tenants = config.Tenants{
 		Source: config.TenantSource{DSN: os.Getenv(sharedEnv)}, Servers: []config.TenantServer{{Name: "own", DSN: os.Getenv(ownEnv)}},
@@ -123,7 +123,7 @@ nothing of it may be left. It needs initdb and postgres, and leaves nothing behi
 			return newPlatformDemo(cmd.OutOrStdout()).run(cmd.Context())
 		},
 	}
-	server := &cobra.Command{Use: "platform-server DIR LISTEN PROXY", Short: "The server of a demo", Hidden: true, Args: command.Arguments("DIR", "LISTEN", "PROXY"), RunE: demoPlatformServer}
+	server := &cobra.Command{Use: "platform-server DIR LISTEN PROXY NATS", Short: "The server of a demo", Hidden: true, Args: command.Arguments("DIR", "LISTEN", "PROXY", "NATS"), RunE: demoPlatformServer}
 	app := &cobra.Command{Use: "platform-application VERSION", Short: "The application of a demo", Hidden: true, Args: command.Arguments("VERSION"), RunE: demoPlatformApplication}
 	return []*cobra.Command{cmd, server, app}
 }

@@ -5,6 +5,7 @@ package platform
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/cmd/instar/demo"
 	"github.com/bcc94042/instar/internal/authority"
@@ -25,18 +28,21 @@ import (
 	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/machines/session"
+	"github.com/bcc94042/instar/providers/domain"
+	"github.com/bcc94042/instar/server/domains"
+	"github.com/bcc94042/instar/streams"
 )
 
 type platformDemo struct {
 	out   io.Writer
 	began time.Time
 
-	dir, url, proxy string
-	cluster         *postgres.Cluster
-	shared          string
-	ca              *authority.Authority
-	server          *demo.Process
-	client          *http.Client
+	dir, url, proxy, nats string
+	cluster               *postgres.Cluster
+	shared                string
+	ca                    *authority.Authority
+	server                *demo.Process
+	client                *http.Client
 }
 
 func newPlatformDemo(out io.Writer) *platformDemo { return &platformDemo{out: out, began: time.Now()} }
@@ -108,6 +114,9 @@ func (d *platformDemo) setup(ctx context.Context) (err error) {
 	if d.proxy, err = demo.FreeAddress(); err != nil {
 		return err
 	}
+	if d.nats, err = demo.FreeAddress(); err != nil {
+		return err
+	}
 	_, text, err := net.SplitHostPort(d.proxy)
 	port, bad := strconv.Atoi(text)
 	if err := errors.Join(err, bad); err != nil {
@@ -123,7 +132,7 @@ func (d *platformDemo) serve(ctx context.Context, address string) error {
 	d.url = "http://" + address
 	log := filepath.Join(d.dir, "server.log")
 	env := []string{sharedEnv + "=" + d.shared, ownEnv + "=" + d.cluster.DSN("postgres"), acmeEnv + "=" + d.ca.URL}
-	server, err := demo.Start(log, env, "demo", "platform-server", d.dir, address, d.proxy)
+	server, err := demo.Start(log, env, "demo", "platform-server", d.dir, address, d.proxy, d.nats)
 	if err != nil {
 		return err
 	}
@@ -248,6 +257,41 @@ func (d *platformDemo) breaks(ctx context.Context) error {
 	return d.order(ctx, "ben", "version 1.0 of ben: 3 orders in tenant_ben")
 }
 
+// nothingStored looks for what JetStream has of a tenant: the bucket, the name and where it leads, and the certificate.
+func (d *platformDemo) nothingStored(ctx context.Context, tenant string) error {
+	nc, err := nats.Connect(d.nats)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	if _, err := js.Stream(ctx, "OBJ_tenant-"+tenant); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return errors.Join(err, fmt.Errorf("the bucket of %s is there", tenant))
+	}
+	table, err := js.KeyValue(ctx, domains.RoutesBucket)
+	if err != nil {
+		return err
+	}
+	value, err := table.Get(ctx, tenant+"."+platformDomain)
+	var row domain.Row
+	if err == nil {
+		err = json.Unmarshal(value.Value(), &row)
+	}
+	if err != nil || row.Owner != "" || row.Route != nil {
+		return errors.Join(err, fmt.Errorf("the name of %s is still that of %s", tenant, row.Owner))
+	}
+	stored, _, err := streams.Subjects(ctx, nc, streams.BucketStream(domains.CertificatesBucket), ">", 0)
+	for key := range stored {
+		if strings.Contains(key, tenant) {
+			err = errors.Join(err, fmt.Errorf("a part of the certificate of %s is stored: %s", tenant, key))
+		}
+	}
+	return err
+}
+
 // leave closes a tenant, and looks for what is left of it.
 func (d *platformDemo) leave(ctx context.Context) error {
 	s, err := d.becomes(ctx, "cleo", machine.Ready)
@@ -282,6 +326,9 @@ func (d *platformDemo) leave(ctx context.Context) error {
 	if err := errors.Join(err, conn.Close(ctx)); err != nil || there {
 		return errors.Join(err, fmt.Errorf("cleo's database is there: %t", there))
 	}
+	if err := d.nothingStored(ctx, "cleo"); err != nil {
+		return err
+	}
 	d.client.CloseIdleConnections()
 	if err := demo.Await(ctx, "the proxy to forget cleo", func() error {
 		if resp, err := d.client.Get("https://cleo." + platformDomain + "/"); err == nil {
@@ -291,6 +338,6 @@ func (d *platformDemo) leave(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	d.tell("cleo has left: its process, directory, database and name are gone, and nothing in its ledger is not taken back; ann and ben are served")
+	d.tell("cleo has left: its process, directory, database, bucket, certificate and name are gone, and nothing in its ledger is not taken back; ann and ben are served")
 	return d.order(ctx, "ann", "version 1.1 of ann: 3 orders in tenant_ann")
 }
