@@ -45,20 +45,32 @@ func Probe(root string) (k Kernel, missing map[string]error) {
 	k.unified = err == nil
 	own := ownGroups()
 	for _, c := range []string{Memory, Processes, CPU} {
-		at := filepath.Join(root, own[""])
-		if !k.unified {
-			at = filepath.Join(root, c, own[c])
-			if _, err := os.Stat(at); err != nil { // in a container it may be the root of what is seen
-				at = filepath.Join(root, c)
+		var errs []error
+		for _, at := range k.places(root, c, own) {
+			err := k.try(at, c)
+			if errs = append(errs, err); err == nil {
+				k.dirs[c], errs = at, nil
+				break
 			}
 		}
-		if err := k.try(at, c); err != nil {
+		if err := errors.Join(errs...); err != nil {
 			missing[c] = err
-			continue
 		}
-		k.dirs[c] = at
 	}
 	return k, missing
+}
+
+// places are where groups may be made: in that of this process, or beside it. Of version 2 a group hands on its controllers only where it has no processes of its own, so it is mostly the one
+// above; what is above a unit of systemd is the system's.
+func (k *Kernel) places(root, controller string, own map[string]string) []string {
+	if !k.unified {
+		return []string{filepath.Join(root, controller, own[controller]), filepath.Join(root, controller)} // in a container, of which the first one may not be seen
+	}
+	at, unit := filepath.Join(root, own[""]), filepath.Ext(own[""])
+	if at == filepath.Clean(root) || unit == ".service" || unit == ".scope" {
+		return []string{at}
+	}
+	return []string{at, filepath.Dir(at)}
 }
 
 // ownGroups are those that this process is in, by controller; that of version 2 by the empty name.
@@ -79,7 +91,7 @@ func ownGroups() map[string]string {
 func (k *Kernel) try(at, controller string) error {
 	if k.unified {
 		if err := write(filepath.Join(at, "cgroup.subtree_control"), "+"+controller); err != nil {
-			return fmt.Errorf("the group %s does not hand on the controller (systemd: Delegate=yes, and the server in a group below): %w", at, err)
+			return fmt.Errorf("the group %s does not hand on the controller (with systemd: Delegate=yes and DelegateSubgroup=server): %w", at, err)
 		}
 	}
 	dir := filepath.Join(at, fmt.Sprint("instar-probe-", os.Getpid()))

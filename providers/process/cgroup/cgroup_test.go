@@ -54,6 +54,20 @@ func TestLimitsAreThoseOfTheKernelsVersion(t *testing.T) {
 	}, one.Groups("x", l))
 }
 
+func TestGroupsAreMadeWhereTheyMayBe(t *testing.T) {
+	t.Parallel()
+	two := Kernel{unified: true}
+	for own, want := range map[string][]string{
+		"": {root}, "/": {root}, "/server": {root + "/server", root},
+		"/system.slice/instar.service":        {root + "/system.slice/instar.service"},
+		"/system.slice/instar.service/server": {root + "/system.slice/instar.service/server", root + "/system.slice/instar.service"},
+	} {
+		require.Equal(t, want, two.places(root, Memory, map[string]string{"": own}), own)
+	}
+	one := Kernel{}
+	require.Equal(t, []string{root + "/memory/own", root + "/memory"}, one.places(root, Memory, map[string]string{Memory: "/own"}))
+}
+
 // Whatever enters a group is bound, and ends with it.
 func TestAGroupOfThisKernel(t *testing.T) {
 	t.Parallel()
