@@ -38,7 +38,9 @@ func (w *world) asks(address string) (finish func(), answer <-chan string) {
 	_, err := more.Write([]byte("it begins")) // which the proxy has read
 	require.NoError(w.t, err)
 	require.Eventually(w.t, func() bool { return w.rows.proxy.InFlight(address) == 1 }, time.Minute, 5*time.Millisecond)
-	return sync.OnceFunc(func() { _ = more.Close() }), said
+	finish = sync.OnceFunc(func() { _ = more.Close() })
+	w.t.Cleanup(finish) // of a test that has failed
+	return finish, said
 }
 
 func TestAReleaseAnswersWhatItWasAskedBeforeItEnds(t *testing.T) {
