@@ -272,6 +272,17 @@ func TestASessionThatWasFinishedByHandHasNoCredentials(t *testing.T) {
 		require.Nil(t, e.Data.(*database.Data).Database)
 		_, _, err = database.Machine.Step(e, machines.Input{Seq: 101, ID: "101", Time: machinetest.Begun, Command: "rotate"})
 		require.ErrorContains(t, err, "the session has no database")
+		revert := machines.Input{Seq: 102, ID: "102", Time: machinetest.Begun, Command: "revert", Body: json.RawMessage(`{}`)}
+		_, _, err = database.Machine.Step(e, revert)
+		if state != "requested" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, "the session has made no database: it was finished by hand. Send the tenant back by hand; revert with discardWrites ends the session then")
+		revert.Body = json.RawMessage(`{"discardWrites":true}`)
+		e, _, err = database.Machine.Step(e, revert)
+		require.NoError(t, err)
+		require.Equal(t, database.Reverting, e.State)
 	}
 }
 

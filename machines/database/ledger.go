@@ -24,6 +24,8 @@ const ActionSettle = "settle_writes"
 // because the session is older than its switch. Where it is not done, nothing is.
 const ActionCheck = "check_tenant_runtime"
 
+const actionLift = "lift_fence"
+
 // ActionAdmit is [session.ActionAdmit].
 const ActionAdmit = session.ActionAdmit
 
@@ -57,13 +59,16 @@ func actions(d *Data, state string) []Action {
 	if state == Retiring {
 		return retirement(d)
 	}
-	return Settled(Undo(d.Ledger), d.Writes, state == Reverting)
+	undo := Undo(d.Ledger)
+	if tried, _ := Switch(d.Ledger); state == Reverting && !tried { // somebody has switched by hand, or said so to an earlier version
+		undo = append(LeadBack(d.Ledger), undo...)
+	}
+	return Settled(undo, d.Writes)
 }
 
-// Settled is an undo that begins with the writes since the switch, unless they are discarded, or the routing is not taken back. Somebody may have switched by hand what is reverted.
-func Settled(undo []Action, writes string, reverting bool) []Action {
-	routed := slices.ContainsFunc(undo, func(a Action) bool { return a.Kind == KindRuntime })
-	if writes == DiscardWrites || !routed && !reverting {
+// Settled is an undo that begins with the writes since the switch, unless they are discarded, or the routing is not taken back.
+func Settled(undo []Action, writes string) []Action {
+	if writes == DiscardWrites || !slices.ContainsFunc(undo, func(a Action) bool { return a.Kind == KindRuntime }) {
 		return undo
 	}
 	return append([]Action{{Name: ActionSettle, Kind: KindRuntime, Stop: true}}, undo...)
@@ -100,9 +105,9 @@ func Undo(ledger []Entry) []Action {
 		}
 		switch e.Kind {
 		case KindRuntime:
-			list = append(list, Action{Name: "restore_tenant_runtime", Kind: e.Kind, Stop: true}, Action{Name: "invalidate_cache", Kind: e.Kind})
+			list = append(list, LeadBack(ledger)...)
 		case KindFence:
-			list = append(list, Action{Name: "lift_fence", Kind: e.Kind})
+			list = append(list, Action{Name: actionLift, Kind: e.Kind})
 		case KindReplication:
 			list = append(list, Action{Name: "remove_replication", Kind: e.Kind})
 		case KindDatabase:
@@ -112,9 +117,14 @@ func Undo(ledger []Entry) []Action {
 	return list
 }
 
-// Fenced reports whether a ledger has a fence that was not taken back, so that an undo lifts it.
-func Fenced(ledger []Entry) bool {
-	return slices.ContainsFunc(ledger, func(e Entry) bool { return e.Kind == KindFence && e.State != session.Undone })
+// LeadBack are the actions that take back the routing. The tenant may write in the shared database when applications have been told: a fence that the ledger does not have, which the undo itself
+// has raised to keep writes in (mode snapshot), or which is of before the store was restored, is lifted after that; that of the ledger has its own action.
+func LeadBack(ledger []Entry) []Action {
+	list := []Action{{Name: "restore_tenant_runtime", Kind: KindRuntime, Stop: true}, {Name: "invalidate_cache", Kind: KindRuntime}}
+	if slices.ContainsFunc(ledger, func(e Entry) bool { return e.Kind == KindFence && e.State != session.Undone }) {
+		return list
+	}
+	return append(list, Action{Name: actionLift, Kind: KindFence})
 }
 
 // Switch reports whether a ledger has a switch that was tried and not taken back, and whether it is known to have been done.

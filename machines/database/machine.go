@@ -119,7 +119,7 @@ func table() []edge {
 func afterwards() []edge {
 	at := only(Ready)
 	return []edge{
-		{From: at, On: CommandRevert, If: settled, To: Reverting, Do: revert, Emit: only(EventReverting, EventTransitioned), Effects: only(EffectUndo)},
+		{From: at, On: CommandRevert, If: leadsBack, To: Reverting, Do: revert, Emit: only(EventReverting, EventTransitioned), Effects: only(EffectUndo)},
 		{From: at, On: CommandRetire, If: named, To: Retiring, Do: retire, Emit: only(EventRetiring, EventTransitioned), Effects: only(EffectUndo)},
 		{From: at, On: CommandRotate, If: entered, To: machines.Same, Reenter: true, Do: rotate, Emit: only(EventRotating), Effects: only(EffectRotate)},
 		{From: at, On: ReportRotated, If: kind.In(Rotating), To: machines.Same, Do: rotated, Emit: only(EventRotated)},

@@ -76,7 +76,7 @@ func Undo(ledger []session.Entry) []session.Action {
 		switch {
 		case e.State == session.Undone:
 		case e.Kind == database.KindRuntime:
-			list = append(list, session.Action{Name: "restore_tenant_runtime", Kind: e.Kind, Stop: true}, session.Action{Name: "invalidate_cache", Kind: e.Kind})
+			list = append(list, database.LeadBack(ledger)...)
 		case e.Kind == KindApp:
 			list = append(list, session.Action{Name: undoing[e.Kind] + ":" + e.Name, Kind: e.Kind})
 		default:
@@ -105,7 +105,7 @@ func checked(undo []session.Action) []session.Action {
 func actions(d *Data, state string) []session.Action {
 	list := Undo(d.Ledger)
 	if state != Retiring {
-		return checked(database.Settled(list, d.Writes, false))
+		return checked(database.Settled(list, d.Writes))
 	}
 	closing := []session.Action{{Name: "retire_tenant_runtime", Kind: database.KindRuntime, Stop: true}, {Name: "invalidate_cache", Kind: database.KindRuntime}}
 	slices.SortStableFunc(list, func(a, b session.Action) int { return cmp.Compare(inside[a.Kind], inside[b.Kind]) })

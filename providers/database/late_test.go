@@ -263,19 +263,54 @@ func TestAResolvedSessionIsReverted(t *testing.T) {
 		require.Equal(t, "none", s.runtime())
 		require.Equal(t, "1", databasetest.Ask(t, s.p.Source, `select count(*)::text from public.settings where enterprise_id = 'restored' and key = 'since'`))
 	})
-	t.Run("switched by hand", func(t *testing.T) {
-		t.Parallel()
-		s := setup(t, "handmade")
+	byHand := func(t *testing.T, s *session, name string) {
+		d := s.e.Data.(*machine.Data)
+		databasetest.Exec(t, s.p.Source, `insert into public.tenant_runtime (enterprise_id, isolation_mode, database_id, database_host, database_name) values ($1, 'dedicated_db', $2, $3, $4)`, d.Request.EnterpriseID, d.Database.DatabaseID, d.Database.Host, name)
+	}
+	failed := func(t *testing.T, tenant string) *session {
+		s := setup(t, tenant)
 		databasetest.Exec(t, s.p.Source, `alter table public.settings add column extra text`)
 		s.command("request", `{}`)
-		d := s.e.Data.(*machine.Data)
-		require.Equal(t, machine.Copying, d.FailedFrom, "%v", s.e.LastError)
-		databasetest.Exec(t, s.p.Source, `insert into public.tenant_runtime (enterprise_id, isolation_mode, database_id, database_host, database_name) values ('handmade', 'dedicated_db', $1, $2, $3)`, d.Database.DatabaseID, d.Database.Host, d.Database.Name)
+		require.Equal(t, machine.Copying, s.e.Data.(*machine.Data).FailedFrom, "%v", s.e.LastError)
+		return s
+	}
+	resolve := func(t *testing.T, s *session) {
 		s.command("resolve", `{"outcome":"ready"}`)
-		require.Equal(t, machine.Ready, s.e.State, "%+v", d.Undone)
+		require.Equal(t, machine.Ready, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
+	}
+	t.Run("switched by hand", func(t *testing.T) {
+		t.Parallel()
+		s := failed(t, "handmade")
+		byHand(t, s, "tenant_handmade")
+		resolve(t, s)
 		s.twice = true
 		s.revert(`{"discardWrites":true}`)
 		require.Equal(t, "shared ", s.runtime())
+	})
+	t.Run("switched by hand afterwards", func(t *testing.T) {
+		t.Parallel()
+		s := failed(t, "afterwards")
+		resolve(t, s) // as an earlier version did with all of them: the ledger has no switch
+		databasetest.Exec(t, s.p.Source, `alter table public.settings drop column extra`)
+		byHand(t, s, "tenant_afterwards")
+		databasetest.Exec(t, s.p.Server.Address("tenant_afterwards", ""), `insert into public.settings values ('afterwards', 'since', 'x')`)
+		s.twice = true
+		s.revert(`{"keepWrites":true}`)
+		require.Equal(t, "shared ", s.runtime())
+		require.Equal(t, "1", databasetest.Ask(t, s.p.Source, `select count(*)::text from public.settings where enterprise_id = 'afterwards' and key = 'since'`))
+	})
+	t.Run("sent elsewhere by hand", func(t *testing.T) {
+		t.Parallel()
+		s := failed(t, "elsewhere")
+		resolve(t, s)
+		byHand(t, s, "somewhere")
+		s.command("revert", `{"discardWrites":true}`)
+		require.Equal(t, machine.RollbackStuck, s.e.Data.(*machine.Data).Phase)
+		require.Contains(t, s.e.Data.(*machine.Data).Undone[0].Error, "leads the tenant elsewhere to somewhere, which is not this session's")
+		require.Equal(t, "dedicated_db somewhere", s.runtime())
+		databasetest.Exec(t, s.p.Source, `delete from public.tenant_runtime`)
+		s.command("rollback", `{}`)
+		require.Equal(t, machine.RolledBack, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
 	})
 }
 
@@ -286,6 +321,12 @@ func TestARevertLeavesNoFence(t *testing.T) {
 	s.command("request", `{"mode":"snapshot"}`)
 	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
 	databasetest.Exec(t, s.p.Server.Address("tenant_open", ""), `insert into public.settings values ('open', 'since', 'x')`)
+	var told []string
+	s.p.Told = func(_ context.Context, r database.Route) error {
+		told = append(told, r.DatabaseName, pg.State(exec(t, s.p.Source, `update public.settings set value = 'x' where enterprise_id = 'open'`)))
+		return nil
+	}
+	defer func() { require.Equal(t, []string{"", pg.ReadOnly}, told, "nobody writes there before all know") }()
 	s.revert(`{"keepWrites":true}`)
 }
 

@@ -35,12 +35,22 @@ func (j *job) settle(ctx context.Context) error {
 		return j.stillShut(ctx, err)
 	}
 	if err := j.Server.Shut(ctx, j.spec); err != nil {
-		return errors.Join(err, j.admit(ctx))
+		return errors.Join(err, j.reopen(ctx))
 	}
 	if err := j.bringBack(ctx); err != nil {
 		return errors.Join(err, j.admit(ctx))
 	}
 	return nil
+}
+
+// reopen lets the tenant in again where it may be kept out: nobody is of what is not there, or not this session's.
+func (j *job) reopen(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	err := j.admit(ctx)
+	if refused := (*pg.RefusedError)(nil); !errors.As(err, &refused) {
+		return err
+	}
+	return j.source.KeepsOut(ctx, false)
 }
 
 // led refuses to take a routing for one that leads back which is older than the switch. An earlier try may have shut the tenant out before the routing was lost, and the note of that with it:
@@ -70,11 +80,7 @@ func (j *job) led(ctx context.Context, now cutover.Runtime) error {
 	if j.unreached != nil {
 		return j.stillShut(ctx, err)
 	}
-	var refused *pg.RefusedError
-	if left := j.admit(ctx); !errors.As(left, &refused) { // nobody is kept out of what is not there
-		err = errors.Join(err, left)
-	}
-	return err
+	return errors.Join(err, j.reopen(ctx))
 }
 
 // had is the epoch under which the tenant was sent to the session's database: what the session knows, or what applications were told last. 0 is not known.

@@ -90,12 +90,18 @@ func (j *job) guarded(ctx context.Context, a machine.Action, anothers bool) erro
 	return j.act(ctx, a)
 }
 
-// restore leads the tenant back. A fence that the ledger does not have goes with that: one that a revert has raised to keep writes in (mode snapshot), or of before the store was restored.
+// restore leads the tenant back. A session that never switched it leads back only what leads to its own database: where somebody has sent the tenant by hand is not its to leave.
 func (j *job) restore(ctx context.Context) error {
-	if err := j.source.RestoreKept(ctx, j.name); err != nil || machine.Fenced(j.body.Ledger) {
-		return err
+	if tried, _ := machine.Switch(j.body.Ledger); !tried {
+		now, err := j.source.Read(ctx)
+		if err == nil && now.DatabaseName != "" && now.DatabaseName != j.name {
+			err = pg.Refuse("the routing leads the tenant %s to %s, which is not this session's: write its row in tenant_runtime as it is to be, without a database if it is to be shared", j.body.Request.EnterpriseID, now.DatabaseName)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return j.source.Lift(ctx, j.report.Tables)
+	return j.source.RestoreKept(ctx, j.name)
 }
 
 // act performs one action.
