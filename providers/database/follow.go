@@ -3,6 +3,7 @@ package database
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"math"
 
@@ -67,41 +68,50 @@ func (j *job) kinds(kinds ...catalog.Kind) (list []*catalog.Table) {
 	return list
 }
 
-// alone does a comparison of mode online that no other run of the same attempt counts beside. The fence of one that has ended with its process is lifted: the tenant writes while everything is compared.
-// That of one that has ended well stays, as its report may be on its way.
-func (j *job) alone(ctx context.Context) (any, error) {
+// alone does a comparison of mode online beside which no other run of the same attempt goes on. The fence of one that has ended with its process is lifted: the tenant writes while everything is compared.
+// One that has ended well is not repeated: its report is lost, and the tenant waits behind its fence.
+func (j *job) alone(ctx context.Context) (verified machine.Verified, err error) {
 	run := rand.Text()
-	ended, err := j.source.Compare(ctx, run)
+	result, ended, err := j.source.Compare(ctx, run, func() error {
+		j.mover.Run = run
+		return j.mover.Take(ctx)
+	})
+	if err == nil && result != "" {
+		return verified, json.Unmarshal([]byte(result), &verified)
+	}
 	if err == nil && !ended {
 		err = j.source.Lift(ctx, j.report.Tables)
 	}
 	if err != nil {
-		return nil, err
+		return verified, err
 	}
-	verified, err := j.follow(ctx)
-	if err == nil && !ended {
-		err = j.source.Compared(ctx, run)
+	if verified, err = j.follow(ctx); err != nil {
+		return verified, err
 	}
-	return verified, err
+	text, err := json.Marshal(verified)
+	if err != nil {
+		return verified, err
+	}
+	return verified, j.source.Compared(ctx, string(text))
 }
 
 // follow compares everything, and raises the fence when little is left to compare.
-func (j *job) follow(ctx context.Context) (_ any, err error) {
+func (j *job) follow(ctx context.Context) (v machine.Verified, err error) {
 	if err := j.link.Note(ctx); err != nil { // which is there since the copy; where it was lost, everything is compared from here on
-		return nil, err
+		return v, err
 	}
 	j.mover.Tables = j.kinds(catalog.Reference) // others write there, too, before and after
 	shared, err := j.mover.Verify(ctx, true)
 	if err != nil {
-		return nil, err
+		return v, err
 	}
 	if err := unequal(&shared); err != nil {
-		return nil, err
+		return v, err
 	}
 	j.mover.Tables = j.kinds(catalog.Tenant, catalog.Child)
 	rows, open, err := j.narrow(ctx)
 	if err != nil {
-		return nil, err
+		return v, err
 	}
 	defer func() {
 		if err != nil { // the tenant goes on writing where it is
@@ -109,15 +119,15 @@ func (j *job) follow(ctx context.Context) (_ any, err error) {
 		}
 	}()
 	if err := j.source.Fence(ctx, j.report.Tables); err != nil {
-		return nil, err
+		return v, err
 	}
 	repaired, err := j.last(ctx, open)
 	if err != nil {
-		return nil, err
+		return v, err
 	}
 	j.mover.Tables = j.report.Tables
 	if _, err := j.mover.Sequences(ctx); err != nil {
-		return nil, err
+		return v, err
 	}
 	return machine.Verified{Tables: len(j.report.Tables), Rows: rows + shared.Rows, Repaired: repaired + len(shared.Discrepancies), Discrepancies: discrepancies(shared.Discrepancies), Fenced: cutover.Fenced(j.report.Tables)}, nil
 }
@@ -200,7 +210,7 @@ func (j *job) catchUp(ctx context.Context, open pending) error {
 		if err := j.mover.Again(ctx, written.in(j.kinds(catalog.Child))); err != nil && pg.State(err) != pg.UniqueViolation {
 			return err
 		}
-		if err := j.link.Forget(ctx, noted.Until); err != nil {
+		if err := j.link.Forget(ctx, noted.Until, j.source.Hold); err != nil {
 			return err
 		}
 		more = noted.More
@@ -212,7 +222,7 @@ func (j *job) catchUp(ctx context.Context, open pending) error {
 func (j *job) anew(ctx context.Context) error {
 	mark, err := j.link.Mark(ctx)
 	if err == nil {
-		err = j.link.Forget(ctx, mark.At)
+		err = j.link.Forget(ctx, mark.At, j.source.Hold)
 	}
 	if err != nil {
 		return err

@@ -66,24 +66,29 @@ func (s *Source) Lift(ctx context.Context, tables []*catalog.Table) error {
 	})
 }
 
-// Compare begins a run of a comparison under this attempt; an earlier run of it cannot end well any more. Where one has, it reports so, and changes nothing: a switch may go by that one and its fence.
-func (s *Source) Compare(ctx context.Context, run string) (ended bool, err error) {
+// Compare begins a run of a comparison under this attempt, after begin has done the same in the target: what an earlier run of it still does is refused from then on. Where one has ended well, it begins none and returns
+// the result of that: its fence stands, and a switch may go by it. By an earlier version one may have ended without a result.
+func (s *Source) Compare(ctx context.Context, run string, begin func() error) (result string, ended bool, err error) {
 	err = s.Hold(ctx, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, `
+		err := tx.QueryRow(ctx, `
 			insert into instar.compared as c (enterprise_id, session, fence, run) values ($1, $2, $3, $4) on conflict (enterprise_id) do update set
-				ended = c.ended and (c.session, c.fence) = ($2, $3), run = case when c.ended and (c.session, c.fence) = ($2, $3) then c.run else $4 end, session = $2, fence = $3
-			returning ended`, s.Enterprise, s.Session, s.Attempt, run).Scan(&ended)
+				ended = c.ended and (c.session, c.fence) = ($2, $3), result = case when (c.session, c.fence) = ($2, $3) then c.result end, run = $4, session = $2, fence = $3
+			returning coalesce(result, ''), ended`, s.Enterprise, s.Session, s.Attempt, run).Scan(&result, &ended)
+		if err != nil || result != "" {
+			return err
+		}
+		return begin()
 	})
-	return ended, err
+	if err == nil {
+		s.Run = run
+	}
+	return result, ended, err
 }
 
-// Compared ends a run well, or fails when a later one has begun.
-func (s *Source) Compared(ctx context.Context, run string) error {
+// Compared ends the run well.
+func (s *Source) Compared(ctx context.Context, result string) error {
 	return s.Hold(ctx, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `update instar.compared set ended = true where enterprise_id = $1 and session = $2 and fence = $3 and run = $4`, s.Enterprise, s.Session, s.Attempt, run)
-		if err == nil && tag.RowsAffected() == 0 {
-			err = pg.Later(time.Second, "another run of the comparison has begun")
-		}
+		_, err := tx.Exec(ctx, `update instar.compared set ended = true, result = $2 where enterprise_id = $1`, s.Enterprise, result)
 		return err
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -19,6 +20,7 @@ type Source struct {
 	Enterprise string
 	Session    string
 	Attempt    uint64 // the fence of this attempt: a lower one than was seen is refused
+	Run        string // of a comparison, once [Source.Compare] has begun it: it is refused after a later one of this attempt has begun
 }
 
 // name of what is made for the tenant.
@@ -85,7 +87,12 @@ func (s *Source) Setup(ctx context.Context) error {
 const later = `
 	create table if not exists instar.past (enterprise_id text, session text, fence bigint not null, primary key (enterprise_id, session));
 	create table if not exists instar.shut (enterprise_id text primary key, session text not null);
-	create table if not exists instar.compared (enterprise_id text primary key, session text not null, fence bigint not null, run text not null, ended boolean not null default false)`
+	create table if not exists instar.compared (enterprise_id text primary key, session text not null, fence bigint not null, run text not null, ended boolean not null default false);
+	do $$ begin -- ALTER TABLE would wait for others each time
+		if not exists (select from pg_attribute where attrelid = 'instar.compared'::regclass and attname = 'result') then
+			alter table instar.compared add column result text;
+		end if;
+	end $$`
 
 // setUp waits for others who make the same.
 const setUp = `select pg_advisory_xact_lock(hashtextextended('instar.attempt', 0))`
@@ -115,7 +122,7 @@ func (s *Source) take(ctx context.Context, tx pgx.Tx) error {
 	var session string
 	var fence uint64
 	var ended, made bool
-	if err := tx.QueryRow(ctx, `select session, fence, ended, to_regclass('instar.past') is not null and to_regclass('instar.compared') is not null from instar.attempt where enterprise_id = $1 for update`, s.Enterprise).Scan(&session, &fence, &ended, &made); err != nil {
+	if err := tx.QueryRow(ctx, `select session, fence, ended, to_regclass('instar.past') is not null and exists (select from pg_attribute where attrelid = to_regclass('instar.compared') and attname = 'result') from instar.attempt where enterprise_id = $1 for update`, s.Enterprise).Scan(&session, &fence, &ended, &made); err != nil {
 		return err
 	}
 	if !made { // the database was set up by an earlier version
@@ -145,6 +152,14 @@ func (s *Source) take(ctx context.Context, tx pgx.Tx) error {
 		return &pg.ObsoleteError{Fence: s.Attempt, Seen: fence}
 	}
 	_, err := tx.Exec(ctx, `update instar.attempt set previous = case when session = $2 then previous end, session = $2, fence = $3, ended = false where enterprise_id = $1`, s.Enterprise, s.Session, s.Attempt)
+	if err != nil || s.Run == "" {
+		return err
+	}
+	var current bool
+	err = tx.QueryRow(ctx, `select exists (select from instar.compared where enterprise_id = $1 and session = $2 and fence = $3 and run = $4)`, s.Enterprise, s.Session, s.Attempt, s.Run).Scan(&current)
+	if err == nil && !current {
+		err = pg.Later(time.Second, "another run of the comparison has begun")
+	}
 	return err
 }
 

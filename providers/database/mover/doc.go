@@ -9,7 +9,7 @@
 //   - A range is in the target wholly or not at all, and done or not accordingly, whatever is killed and when: a copy that goes on repeats
 //     at most the ranges that were under way.
 //   - Every transaction in the target holds a share lock on the row of its session and finds its own fence there. [Mover.Take] locks that
-//     row, ends the connections of earlier attempts, and raises the fence: afterwards no earlier attempt commits anything.
+//     row, ends the connections of earlier attempts, and raises the fence: afterwards no earlier attempt commits anything, nor an earlier run of the same attempt where runs are named.
 //   - Verify reads the source in one snapshot. When it returns without differences, the target has exactly the rows of that snapshot,
 //     whoever wrote meanwhile. What was written after it is the business of the fence, or of the subscription.
 //   - Behind a fence the tenant's rows are the same at any time, so each range is a statement with a snapshot of its own: one that lasts as long as a large tenant is compared

@@ -18,6 +18,7 @@ type Mover struct {
 	Source, Target pg.Address
 	Session        string
 	Fence          uint64 // of this attempt
+	Run            string // of a comparison under this attempt, of which only the one that has called Take last goes on; "" is none
 	Enterprise     string
 	Tables         []*catalog.Table
 	Fenced         bool // nobody writes the tenant's rows in the source, so that they need not be read in one snapshot
@@ -36,7 +37,7 @@ type Mover struct {
 const setup = `
 	create schema if not exists instar;
 	revoke all on schema instar from public;
-	create table if not exists instar.session (id text primary key, fence bigint not null, changed_at timestamptz not null default now());
+	create table if not exists instar.session (id text primary key, fence bigint not null, changed_at timestamptz not null default now(), run text not null default '');
 	create table if not exists instar.moved (
 		table_name text primary key, session text not null, rows bigint not null, planned_at timestamptz not null default now(), verified_at timestamptz,
 		by_bytes boolean not null default true
@@ -44,6 +45,9 @@ const setup = `
 	do $$ begin -- of an earlier version; ALTER TABLE would wait for readers each time
 		if not exists (select from pg_attribute where attrelid = 'instar.moved'::regclass and attname = 'by_bytes') then
 			alter table instar.moved add column by_bytes boolean not null default true;
+		end if;
+		if not exists (select from pg_attribute where attrelid = 'instar.session'::regclass and attname = 'run') then
+			alter table instar.session add column run text not null default '';
 		end if;
 	end $$;
 	create table if not exists instar.range (
@@ -84,7 +88,7 @@ func (m *Mover) Take(ctx context.Context) error {
 		if seen > m.Fence {
 			return &pg.ObsoleteError{Fence: m.Fence, Seen: seen}
 		}
-		_, err := tx.Exec(ctx, `update instar.session set fence = $2, changed_at = now() where id = $1`, m.Session, m.Fence)
+		_, err := tx.Exec(ctx, `update instar.session set fence = $2, run = $3, changed_at = now() where id = $1`, m.Session, m.Fence, m.Run)
 		return err
 	})
 }
@@ -129,7 +133,8 @@ func (m *Mover) target(ctx context.Context) (*pgx.Conn, error) {
 func (m *Mover) fenced(ctx context.Context, conn *pgx.Conn, do func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		var seen uint64
-		err := tx.QueryRow(ctx, `select fence from instar.session where id = $1 for share`, m.Session).Scan(&seen)
+		var run string
+		err := tx.QueryRow(ctx, `select fence, run from instar.session where id = $1 for share`, m.Session).Scan(&seen, &run)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			return pg.Refuse("the target does not know session %s", m.Session)
@@ -137,6 +142,8 @@ func (m *Mover) fenced(ctx context.Context, conn *pgx.Conn, do func(pgx.Tx) erro
 			return err
 		case seen != m.Fence:
 			return &pg.ObsoleteError{Fence: m.Fence, Seen: seen}
+		case run != m.Run:
+			return pg.Later(time.Second, "another run of the comparison has begun")
 		}
 		return do(tx)
 	})

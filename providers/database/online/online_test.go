@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/providers/database/catalog"
@@ -160,7 +161,7 @@ func TestWhatIsNotedEndsAtTheMark(t *testing.T) {
 		for _, r := range n.Rows {
 			keys = append(keys, r.Key[1])
 		}
-		require.NoError(t, l.Forget(t.Context(), n.Until))
+		require.NoError(t, l.Forget(t.Context(), n.Until, func(ctx context.Context, do func(pgx.Tx) error) error { return pgx.BeginFunc(ctx, writer, do) }))
 		return keys, n.More
 	}
 	for _, key := range []string{"a", "b", "c"} {

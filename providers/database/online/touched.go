@@ -103,10 +103,10 @@ func (l *Link) Touched(ctx context.Context, before Mark, most int) (n Noted, err
 	return n, nil
 }
 
-// Forget forgets what was told until there.
-func (l *Link) Forget(ctx context.Context, until pglogrepl.LSN) error {
-	return l.on(ctx, l.Source, func(conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `select pg_replication_slot_advance($1, $2::text::pg_lsn)`, l.notes(), until.String())
+// Forget forgets what was told until there. It is held: the slot has the same name for every attempt.
+func (l *Link) Forget(ctx context.Context, until pglogrepl.LSN, hold Hold) error {
+	return hold(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `select pg_replication_slot_advance($1, $2::text::pg_lsn)`, l.notes(), until.String())
 		return err
 	})
 }
