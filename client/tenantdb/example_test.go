@@ -54,10 +54,15 @@ func serve(ctx context.Context) error {
 	return errors.Join(rename(ctx, db, "acme", 7, "Ada"), db.Close())
 }
 
-// moving are what a tenant is refused with that is being moved, or sent back.
+// patience is how long a request waits for a tenant that is being moved. A revert compares all rows, which may take longer: then its user is told.
+const patience = 30 * time.Second
+
+// moving are what a tenant is refused with that is being moved, or sent back. A role that may never log in gets 28000 as well.
 var moving = []string{"25006", "40001", "57P01", "28000", "3D000", "55000"}
 
 func rename(ctx context.Context, db *tenantdb.DB, tenant string, user int64, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	for {
 		err := within(ctx, db, tenant, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, `update users set name = $3 where enterprise_id = $1 and id = $2`, tenant, user, name)

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -177,7 +179,9 @@ func (d *DB) config(name string, r *Route) (*pgxpool.Config, error) {
 		return nil, fmt.Errorf("the database of tenant %s has no address: %w", name, err)
 	}
 	config := d.o.Shared.Copy()
-	lead(config.ConnConfig, host, uint16(number))
+	if err := lead(config.ConnConfig, host, uint16(number)); err != nil {
+		return nil, fmt.Errorf("cannot lead the configuration of the shared database to that of tenant %s: %w", name, err)
+	}
 	config.ConnConfig.Database, config.ConnConfig.User, config.ConnConfig.Password = r.DatabaseName, c.User, c.Password
 	if d.o.Configure != nil {
 		d.o.Configure(name, config)
@@ -185,8 +189,16 @@ func (d *DB) config(name string, r *Route) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// lead points a configuration to another server, which is tried with and without TLS as its first one was; that has no other servers.
-func lead(c *pgx.ConnConfig, host string, port uint16) {
+// lead points a configuration to another server, which is tried with and without TLS as its first one was; that has no other servers. A socket has no TLS, so its text says whether another server has it.
+func lead(c *pgx.ConnConfig, host string, port uint16) error {
+	if network, _ := pgconn.NetworkAddress(c.Host, c.Port); network == "unix" {
+		own, err := pgx.ParseConfig(elsewhere(c.ConnString(), host, port))
+		if err != nil {
+			return err
+		}
+		c.Host, c.Port, c.TLSConfig, c.Fallbacks = own.Host, own.Port, own.TLSConfig, own.Fallbacks
+		return nil
+	}
 	c.Fallbacks = slices.DeleteFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.Host != c.Host || f.Port != c.Port })
 	c.Host, c.Port = host, port
 	all := []*tls.Config{c.TLSConfig}
@@ -199,6 +211,24 @@ func lead(c *pgx.ConnConfig, host string, port uint16) {
 			t.ServerName = host
 		}
 	}
+	return nil
+}
+
+// elsewhere is the text of a connection with another host.
+func elsewhere(text, host string, port uint16) string {
+	number := strconv.Itoa(int(port))
+	if !strings.HasPrefix(text, "postgres://") && !strings.HasPrefix(text, "postgresql://") {
+		return text + " host=" + host + " port=" + number // the last one counts
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return text // it could not have been read before
+	}
+	q := u.Query()
+	q.Del("host")
+	q.Del("port")
+	u.Host, u.RawQuery = net.JoinHostPort(host, number), q.Encode()
+	return u.String()
 }
 
 // take changes where a tenant is. What cannot be read, of a newer server, leaves what was known.

@@ -3,7 +3,9 @@ package tenantdb_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -254,6 +256,44 @@ func TestAServerWithoutTLSIsEntered(t *testing.T) {
 		require.Equal(t, own.DatabaseHost, net.JoinHostPort(used.Fallbacks[0].Host, strconv.Itoa(int(used.Fallbacks[0].Port))))
 		conn.Release()
 		require.NoError(t, db.Close())
+	}
+}
+
+// A socket has no TLS, whatever its DSN says of it. That counts on the way into a tenant's own server, which is none.
+func TestASharedSocketSaysHowTLSIsUsedElsewhere(t *testing.T) {
+	w := setup(t)
+	own := w.own("acme", 1)
+	w.tell("acme", own)
+	shared := w.shared.ConnConfig
+	conn, err := pgconn.Connect(t.Context(), suite.Database(t))
+	require.NoError(t, err)
+	sockets := conn.Exec(t.Context(), `show unix_socket_directories`)
+	results, err := sockets.ReadAll()
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(t.Context()))
+	dir := string(results[0].Rows[0][0])
+	for _, form := range []string{
+		fmt.Sprintf("host=%s port=%d user=%s password=%s dbname=%s sslmode=", dir, shared.Port, shared.User, shared.Password, shared.Database),
+		fmt.Sprintf("postgres://%s:%s@/%s?host=%s&port=%d&sslmode=", shared.User, shared.Password, shared.Database, url.QueryEscape(dir), shared.Port),
+	} {
+		for mode, enters := range map[string]bool{"disable": true, "prefer": true, "require": false, "verify-full": false} {
+			config, err := pgxpool.ParseConfig(form + mode)
+			require.NoError(t, err)
+			require.Nil(t, config.ConnConfig.TLSConfig)
+			db, err := tenantdb.Open(t.Context(), tenantdb.Options{JetStream: w.js, Keys: w.keys, Shared: config})
+			require.NoError(t, err)
+			conn, err := db.Acquire(t.Context(), "other")
+			require.NoError(t, err, "the shared one is entered by the socket")
+			conn.Release()
+			if conn, err = db.Acquire(t.Context(), "acme"); enters {
+				require.NoError(t, err, mode)
+				require.Equal(t, own.DatabaseName, conn.Conn().Config().Database)
+				conn.Release()
+			} else {
+				require.ErrorContains(t, err, "server refused TLS connection", mode)
+			}
+			require.NoError(t, db.Close())
+		}
 	}
 }
 
