@@ -147,8 +147,17 @@ type Plan struct {
 	Seconds float64          `json:"estimatedSeconds"`
 	Notes   []string         `json:"notes,omitempty"`
 
+	Resources []Resource `json:"resources,omitempty"` // in the order in which they are made
+
 	Server            string `json:"server,omitempty"`            // that the database will be on
 	CatalogueRevision uint64 `json:"catalogueRevision,omitempty"` // of the size, when the server was chosen
+}
+
+// Resource is what a session will make, or change.
+type Resource struct {
+	Kind string `json:"kind"` // template, database, role, slot, publication, subscription, trigger, routing, or quarantine: where an undo puts the database until its grace period is over
+	Name string `json:"name"` // {a,b} are several, and * is a number that is not known yet
+	On   string `json:"on"`   // server NAME, shared database, or a table there
 }
 
 // Allocated is the database of the tenant. Its credentials are sealed.

@@ -79,6 +79,8 @@ func TestOfTwoRunsOfAComparisonOneGoesOn(t *testing.T) {
 		require.NoError(t, err)
 		return p.Perform(t.Context(), machines.Task{Namespace: "default", Parent: "twice", ID: "db", Effect: effect, Fence: fence, Data: data})
 	}
+	planned := perform(s.p, "plan", 1)
+	require.Nil(t, planned.Failure, "%v", planned.Failure)
 	for i, effect := range []string{"allocate", "migrate", "copy"} {
 		r := perform(s.p, effect, uint64(i)+1)
 		require.Nil(t, r.Failure, "%s: %v", effect, r.Failure)
@@ -105,6 +107,31 @@ func TestOfTwoRunsOfAComparisonOneGoesOn(t *testing.T) {
 	require.NotNil(t, (<-ended).Failure)
 	require.Nil(t, later.Failure, "%v", later.Failure)
 	require.Equal(t, pg.ReadOnly, pg.State(exec(t, s.p.Source, `update public.settings set value = 'w' where enterprise_id = 'twice' and key = 'Key 1'`)), "the fence of the later run")
+	there(t, s.p, planned.Data.(machine.Plan).Resources)
 	body.Fenced = later.Data.(machine.Verified).Fenced
 	require.Nil(t, perform(s.p, "switch", 5).Failure)
+}
+
+// there requires that what a plan has named is there, and nothing else of its kind.
+func there(t *testing.T, p *database.Provider, planned []machine.Resource) {
+	t.Helper()
+	server := pg.Address{DSN: p.Server.DSN}
+	of := map[string][]string{}
+	for _, r := range planned {
+		of[r.Kind] = append(of[r.Kind], r.Name+" on "+r.On)
+	}
+	link := databasetest.Ask(t, p.Source, `select slot_name::text from pg_replication_slots where database = current_database() and slot_name not like '%\_keys'`)
+	template := databasetest.Ask(t, server, `select datname::text from pg_database where datname = $1`, strings.TrimSuffix(of["template"][0], " on server t1"))
+	mark := databasetest.Ask(t, p.Source, `select min(substr(tgname, 1, 25)) from pg_trigger where starts_with(tgname, 'instar_fence_')`)
+	require.Equal(t, map[string][]string{
+		"template": {template + " on server t1"}, "database": {"tenant_twice on server t1"}, "role": {"tenant_twice on server t1"},
+		"slot": {link + " on shared database", link + "_keys on shared database"}, "publication": {link + " on shared database", link + "_keys on shared database"}, "subscription": {link + " on server t1"},
+		"trigger": of["trigger"], "routing": {"public.tenant_runtime, twice on shared database"}, "quarantine": of["quarantine"],
+	}, of)
+	triggers := strings.Split(databasetest.Ask(t, p.Source, `select string_agg(distinct tgrelid::regclass::text, ',') from pg_trigger where starts_with(tgname, 'instar_fence_')`), ",")
+	require.Len(t, of["trigger"], len(triggers))
+	for _, table := range triggers {
+		require.Contains(t, of["trigger"], mark+"_{i,u,d,t} on "+strings.TrimPrefix(table, "public."))
+	}
+	require.Regexp(t, `^q_[0-9a-f]{8}_\*_tenant_twice on server t1$`, of["quarantine"][0])
 }

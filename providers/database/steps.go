@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,70 +13,6 @@ import (
 	"github.com/bcc94042/instar/providers/database/pg"
 	"github.com/bcc94042/instar/providers/database/secret"
 )
-
-// plan names everything that cannot be moved, or counts what will be. A target that nothing could be made on fails it, too.
-func (j *job) plan(ctx context.Context) (any, error) {
-	var reasons []string
-	for _, p := range j.report.Refused(j.online()) {
-		reasons = append(reasons, p.String())
-	}
-	if j.online() {
-		problems, err := j.link.Check(ctx)
-		if err != nil {
-			return nil, err
-		}
-		reasons = append(reasons, problems...)
-	}
-	lacks, err := j.lacking(ctx)
-	if err != nil {
-		return nil, err
-	}
-	reasons = append(reasons, lacks...)
-	if len(reasons) > 0 {
-		return nil, pg.Refuse("%d things keep the tenant from being moved: %s", len(reasons), strings.Join(reasons, "; "))
-	}
-	rows, err := j.mover.Estimate(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if !j.body.Request.AllowEmpty && !j.hasRows(rows) {
-		return nil, pg.Refuse("no table has a row of the tenant %s: its name may be misspelt; if it is new, request it with allowEmpty", j.body.Request.EnterpriseID)
-	}
-	plan := machine.Plan{Rows: rows, Notes: j.report.Notes}
-	for _, g := range machine.Stages[1:] {
-		plan.Steps = append(plan.Steps, g.State)
-	}
-	for _, n := range rows {
-		plan.Total += n
-	}
-	rate := j.RowsPerSecond
-	if rate <= 0 {
-		rate = 100_000
-	}
-	plan.Seconds = float64(plan.Total) / rate
-	return plan, nil
-}
-
-// lacking says what the roles of both servers lack, so that nothing is begun, and the tenant fenced, that could not be ended.
-func (j *job) lacking(ctx context.Context) (list []string, err error) {
-	target, err := j.Server.Check(ctx, j.online())
-	if err != nil {
-		return nil, err
-	}
-	if len(target) > 0 {
-		list = append(list, fmt.Sprintf("the role of server %s lacks: %s", j.Server.Name, strings.Join(target, ", ")))
-	}
-	shared, err := j.source.Check(ctx, j.report.Tables, j.online())
-	if len(shared) > 0 {
-		list = append(list, "the role of the shared database lacks: "+strings.Join(shared, ", "))
-	}
-	return list, err
-}
-
-// hasRows reports whether a table that is not copied whole has rows.
-func (j *job) hasRows(rows map[string]int64) bool {
-	return slices.ContainsFunc(j.report.Tables, func(t *catalog.Table) bool { return t.Kind != catalog.Reference && rows[t.String()] > 0 })
-}
 
 func (j *job) allocate(ctx context.Context) (any, error) {
 	if err := j.Server.Setup(ctx); err != nil {

@@ -243,6 +243,9 @@ func (d *tenantDemo) plan(ctx context.Context) error {
 		return fmt.Errorf("there is no plan: the session is %s: %v", s.State, s.LastError)
 	}
 	d.tell("the plan: %s; %d rows (%v), about %.1f s", strings.Join(s.Data.Plan.Steps, ", "), s.Data.Plan.Total, s.Data.Plan.Rows, s.Data.Plan.Seconds)
+	for _, r := range s.Data.Plan.Resources {
+		fmt.Fprintf(d.out, "          %s %s on %s\n", r.Kind, r.Name, r.On)
+	}
 	return nil
 }
 

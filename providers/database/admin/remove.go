@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -45,9 +46,14 @@ func (s *Server) Quarantine(ctx context.Context, spec Spec, grace time.Duration)
 }
 
 // aside is the name of a database in quarantine.
-func aside(spec Spec) string {
+func aside(spec Spec) string { return asideAt(spec, strconv.FormatUint(spec.Fence, 10)) }
+
+// Aside is the name of a session's database in quarantine, with * for the number of the attempt that will put it there.
+func Aside(spec Spec) string { return asideAt(spec, "*") }
+
+func asideAt(spec Spec, fence string) string {
 	sum := sha256.Sum256([]byte(spec.Name + "\x00" + spec.Session))
-	name := fmt.Sprintf("q_%s_%d_%s", hex.EncodeToString(sum[:4]), spec.Fence, spec.Name)
+	name := "q_" + hex.EncodeToString(sum[:4]) + "_" + fence + "_" + spec.Name
 	return name[:min(len(name), 63)]
 }
 

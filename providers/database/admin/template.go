@@ -9,10 +9,13 @@ import (
 	"github.com/bcc94042/instar/providers/database/pg"
 )
 
+// TemplateName is the name of the template of a set of migrations.
+func TemplateName(hash string) string { return "instar_template_" + hash }
+
 // Template finds the closed template database of a set of migrations, or has fill make it. It is closed, because Postgres copies no
 // database that somebody is connected to.
 func (s *Server) Template(ctx context.Context, hash string, fill func(ctx context.Context, a pg.Address) error) (name string, err error) {
-	name = "instar_template_" + hash
+	name = TemplateName(hash)
 	err = s.with(ctx, func(conn *pgx.Conn) error {
 		if there, err := present(ctx, conn, name); err != nil || there {
 			return err

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -49,7 +50,7 @@ func (s *Source) Lift(ctx context.Context, tables []*catalog.Table) error {
 	return s.with(ctx, func(conn *pgx.Conn) error {
 		for _, t := range fenced(tables) {
 			drop := []string{}
-			for _, event := range []string{"i", "u", "d", "t"} {
+			for _, event := range events {
 				drop = append(drop, fmt.Sprintf(`drop trigger if exists %s on %s`, s.trigger(event), t.Quoted()))
 			}
 			drop = append(drop, fmt.Sprintf(`drop function if exists %s()`, s.function(t)))
@@ -116,6 +117,14 @@ func (s *Source) stands(ctx context.Context, conn *pgx.Conn, t *catalog.Table) (
 		return false, nil
 	}
 	return standing, err
+}
+
+// events are those for which a table has a trigger of a fence: insert, update, delete, truncate.
+var events = []string{"i", "u", "d", "t"}
+
+// Triggers are the names of those that fence a table: {i,u,d,t} stands for four.
+func (s *Source) Triggers() string {
+	return "instar_fence_" + s.mark() + "_{" + strings.Join(events, ",") + "}"
 }
 
 func (s *Source) trigger(event string) string {

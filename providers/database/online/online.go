@@ -46,6 +46,9 @@ func (l *Link) Name() string {
 	return "instar_" + hex.EncodeToString(sum[:8])
 }
 
+// Names are those of its slots, and of its publications: of what is replicated, and of what notes which rows are written.
+func (l *Link) Names() []string { return []string{l.Name(), l.notes()} }
+
 func (l *Link) replicated() []*catalog.Table {
 	var list []*catalog.Table
 	for _, t := range l.Tables {

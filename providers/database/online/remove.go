@@ -16,7 +16,7 @@ import (
 // Left reports whether the source has something of the replication.
 func (l *Link) Left(ctx context.Context) (left bool, err error) {
 	err = l.on(ctx, l.Source, func(conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, `select exists (select from pg_publication where pubname = any($1)) or exists (select from pg_replication_slots where slot_name = any($1))`, []string{l.Name(), l.notes()}).Scan(&left)
+		return conn.QueryRow(ctx, `select exists (select from pg_publication where pubname = any($1)) or exists (select from pg_replication_slots where slot_name = any($1))`, l.Names()).Scan(&left)
 	})
 	return left, err
 }
@@ -44,7 +44,7 @@ func (l *Link) Unsubscribe(ctx context.Context) error {
 
 // Unslot removes the slots, and those of initial copies that were interrupted.
 func (l *Link) Unslot(ctx context.Context, subscription uint32) error {
-	return l.unslot(ctx, []string{l.Name(), l.notes()}, subscription, nil)
+	return l.unslot(ctx, l.Names(), subscription, nil)
 }
 
 // Hold does something in a transaction of the source in which no newer attempt begins.
