@@ -73,7 +73,7 @@ func take(k *session.Kind[Data], s *step, _ *Stage, more map[string]any) {
 		}
 		d.Migrations, more["count"] = len(b.Applied), len(b.Applied)
 	case *Progress:
-		d.Progress, more["totalRows"] = b, b.Rows
+		d.Progress, more["totalRows"], more["migratedRows"] = b, b.Total, b.Rows
 		k.Mark(s, session.Created, KindReplication)
 		if d.Request.Mode != ModeOnline {
 			k.Mark(s, session.Created, KindFence)

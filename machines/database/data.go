@@ -177,9 +177,9 @@ type Migrated struct {
 type Progress struct {
 	Table string  `json:"table"`
 	Rows  int64   `json:"migratedRows"`
-	Total int64   `json:"totalRows"`
-	Bytes int64   `json:"bytes,omitempty"`
-	Rate  float64 `json:"rate,omitempty"`       // rows per second
+	Total int64   `json:"totalRows"`            // of the tenant in the shared database, as they were counted
+	Bytes int64   `json:"bytes,omitempty"`      // of what was copied; in mode online that replicated tables take in the tenant's database
+	Rate  float64 `json:"rate,omitempty"`       // rows per second, over about the last ten seconds
 	ETA   float64 `json:"etaSeconds,omitempty"` // 0 is unknown
 	Lag   int64   `json:"lagBytes,omitempty"`   // in mode online
 }

@@ -158,7 +158,7 @@ func take(k *session.Kind[Data], s *step, g *session.Stage, more map[string]any)
 		}
 		d.Migrations, more["count"] = len(b.Applied), len(b.Applied)
 	case *database.Progress:
-		d.Progress, more["totalRows"] = b, b.Rows
+		d.Progress, more["totalRows"], more["migratedRows"] = b, b.Total, b.Rows
 		k.Mark(s, session.Created, database.KindReplication)
 		if d.Request.Mode != database.ModeOnline {
 			k.Mark(s, session.Created, database.KindFence)

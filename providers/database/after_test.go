@@ -327,10 +327,20 @@ func TestAHeldSessionKeepsNoLog(t *testing.T) {
 	f, err := s.p.Look(t.Context(), &copying)
 	require.NoError(t, err)
 	require.Equal(t, machine.ReportProgressed, f.Input)
+	seen := f.Data.(machine.Progress)
+	require.Equal(t, d.Plan.Total, seen.Total)
+	require.Equal(t, seen.Total, seen.Rows, "also of tables that Postgres has copied")
+	require.Positive(t, seen.Bytes)
+	require.Zero(t, seen.ETA)
 	require.Eventually(t, func() bool {
 		f, err := s.p.Look(t.Context(), &copying)
 		return err == nil && f.Input == ""
 	}, time.Minute, 100*time.Millisecond)
+	at.AttemptAt = at.AttemptAt.Add(time.Second) // the next attempt
+	f, err = s.p.Look(t.Context(), &copying)
+	require.NoError(t, err)
+	require.Equal(t, machine.ReportProgressed, f.Input)
+	require.Zero(t, f.Data.(machine.Progress).Rate)
 
 	body, err := json.Marshal(machine.Task{Request: d.Request, Database: d.Database})
 	require.NoError(t, err)

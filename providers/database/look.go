@@ -41,66 +41,96 @@ func (p *Provider) Look(ctx context.Context, e *machines.Entity) (machines.Findi
 	if err != nil {
 		return machines.Finding{}, err
 	}
-	seen := machine.Progress{Table: at.Table, Rows: at.Rows, Total: at.Total, Bytes: at.Bytes, Rate: at.Rate, ETA: at.ETA.Seconds()}
 	if d.Request.Mode == machine.ModeOnline {
-		return p.replicated(ctx, e, target, seen)
+		return p.replicated(ctx, e, target, at)
 	}
+	seen := progress(at)
 	if d.Progress != nil && seen.Rows == d.Progress.Rows && seen.Bytes == d.Progress.Bytes || d.Progress == nil && seen.Rows == 0 {
 		return machines.Finding{Until: time.Now().Add(time.Second)}, nil
 	}
 	return machines.Finding{Input: machine.ReportProgressed, Data: seen}, nil
 }
 
-// memory is how far replications were when that was told last, by session. What nobody has asked about for a minute is of a copy that has ended, and is forgotten. The zero value is ready.
+func progress(p mover.Progress) machine.Progress {
+	return machine.Progress{Table: p.Table, Rows: p.Rows, Total: p.Total, Bytes: p.Bytes, Rate: p.Rate, ETA: p.ETA.Seconds()}
+}
+
+// memory is how far replications were when that was told last, by session and attempt. What nobody has asked about for a minute is of a copy that has ended, and is forgotten. The zero value is ready.
 type memory struct {
 	mu  sync.Mutex
 	all map[string]*remembered
 }
 
+// remembered is how far one was.
 type remembered struct {
-	online.Status
+	howFar
 	asked time.Time
 }
 
-func (m *memory) of(session string, now time.Time) (s online.Status, known bool) {
+type howFar struct {
+	whole            int   // tables
+	rows, bytes, lag int64 // of all tables
+	rate             float64
+	at               time.Time
+}
+
+func (m *memory) of(session string, now time.Time) (t howFar, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, known := m.all[session]
 	if !known {
-		return s, false
+		return t, false
 	}
 	r.asked = now
-	return r.Status, true
+	return r.howFar, true
 }
 
-func (m *memory) keep(session string, s online.Status, now time.Time) {
+func (m *memory) keep(session string, t howFar, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	maps.DeleteFunc(m.all, func(_ string, r *remembered) bool { return now.Sub(r.asked) > time.Minute })
 	if m.all == nil {
 		m.all = map[string]*remembered{}
 	}
-	m.all[session] = &remembered{s, now}
+	m.all[session] = &remembered{t, now}
+}
+
+// after is what is to be told after something was, and whether it is news. The rate is of all rows, whoever has copied them.
+func (t howFar) after(before howFar) (howFar, bool) {
+	t.rate = before.rate
+	if t.rows <= before.rows && t.bytes <= before.bytes && t.whole <= before.whole && t.lag >= before.lag {
+		return t, false
+	}
+	t.rate = mover.Smooth(before.rate, max(t.rows-before.rows, 0), max(t.at.Sub(before.at), time.Millisecond))
+	t.rows, t.bytes = max(t.rows, before.rows), max(t.bytes, before.bytes) // rows of a table may be fewer than were counted when it is whole
+	return t, true
 }
 
 // replicated is the same in mode online, where Postgres copies most of the rows: it is news that a table is whole, that more rows of one were read, and that the target has come
 // nearer. What this server has told is in memory; one that begins tells again.
-func (p *Provider) replicated(ctx context.Context, e *machines.Entity, target pg.Address, seen machine.Progress) (machines.Finding, error) {
-	d, session := e.Data.(*machine.Data), sessionOf(e.Machine, e.Key())
+func (p *Provider) replicated(ctx context.Context, e *machines.Entity, target pg.Address, here mover.Progress) (machines.Finding, error) {
+	session := sessionOf(e.Machine, e.Key())
+	attempt := fmt.Sprint(session, " ", e.Data.(*machine.Data).AttemptAt.UnixNano()) // what an earlier one has copied says nothing of the pace of this one
 	link := &online.Link{Source: p.Source, Target: target, Session: session}
-	now, err := link.Status(ctx)
-	if err != nil || now.Tables == 0 { // the slot or the subscription is not there yet
+	status, err := link.Status(ctx)
+	if err != nil || status.Tables == 0 { // the slot or the subscription is not there yet
 		return machines.Finding{Until: time.Now().Add(time.Second)}, nil
 	}
-	before, known := p.told.of(session, time.Now())
-	if known && (d.Progress == nil || seen.Rows <= d.Progress.Rows) && now.Synced <= before.Synced && now.Copying <= before.Copying && now.Lag >= before.Lag {
-		return machines.Finding{Until: time.Now().Add(time.Second)}, nil
+	whole, err := mover.Planned(ctx, target, session, status.Whole)
+	if err != nil {
+		return machines.Finding{}, err
 	}
-	p.told.keep(session, now, time.Now())
-	if seen.Rows += now.Copying; d.Progress != nil { // rows of a table that is whole are not counted any more
-		seen.Rows, seen.Bytes = max(seen.Rows, d.Progress.Rows), max(seen.Bytes, d.Progress.Bytes)
+	there := whole + status.Copying
+	now := howFar{whole: len(status.Whole), rows: here.Rows + there, bytes: here.Bytes + status.Bytes, lag: status.Lag, at: time.Now()}
+	if before, known := p.told.of(attempt, now.at); known {
+		var news bool
+		if now, news = now.after(before); !news {
+			return machines.Finding{Until: now.at.Add(time.Second)}, nil
+		}
 	}
-	seen.Lag = now.Lag
+	p.told.keep(attempt, now, now.at)
+	seen := progress(here.With(now.rows-here.Rows, now.bytes-here.Bytes, now.rate))
+	seen.Lag = now.lag
 	return machines.Finding{Input: machine.ReportProgressed, Data: seen}, nil
 }
 

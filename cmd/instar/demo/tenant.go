@@ -225,7 +225,10 @@ func tenantLine(s *tenantSession) string {
 		line += fmt.Sprintf(", attempt %d", s.Data.Attempt)
 	}
 	if p := s.Data.Progress; p != nil && p.Total > 0 {
-		line += fmt.Sprintf(", %d of %d rows that are copied here", p.Rows, p.Total)
+		line += fmt.Sprintf(", %d of %d rows", p.Rows, p.Total)
+		if s.State == database.Copying {
+			line += fmt.Sprintf(" (%.0f a second, %.1f s left, %d bytes behind)", p.Rate, p.ETA, p.Lag)
+		}
 	}
 	return line
 }

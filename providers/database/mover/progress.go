@@ -22,6 +22,15 @@ type counter struct {
 // window is over how long the rate is smoothed.
 const window = 10 * time.Second
 
+// Smooth is a rate per second, over about the last ten seconds, when so much more was done in some time. One of 0 is not known yet.
+func Smooth(rate float64, more int64, in time.Duration) float64 {
+	weight := 1 - math.Exp(-in.Seconds()/window.Seconds())
+	if rate == 0 {
+		weight = 1
+	}
+	return rate + weight*(float64(more)/in.Seconds()-rate)
+}
+
 func (c *counter) add(table string, rows, bytes int64) Progress {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -31,12 +40,7 @@ func (c *counter) add(table string, rows, bytes int64) Progress {
 		c.last = c.began
 	}
 	if dt := now.Sub(c.last); dt >= 100*time.Millisecond {
-		latest := float64(c.pending) / dt.Seconds()
-		weight := 1 - math.Exp(-dt.Seconds()/window.Seconds())
-		if c.rate == 0 {
-			weight = 1
-		}
-		c.rate += weight * (latest - c.rate)
+		c.rate = Smooth(c.rate, c.pending, dt)
 		c.last, c.pending = now, 0
 	}
 	return c.at(table)
@@ -53,9 +57,22 @@ func (c *counter) at(table string) Progress {
 	if elapsed := time.Since(c.began).Seconds(); p.Rate == 0 && elapsed > 0 {
 		p.Rate = float64(c.rows-c.base) / elapsed
 	}
-	if left := c.total - c.rows; left > 0 && p.Rate > 0 {
+	p.estimate()
+	return p
+}
+
+// estimate is the time that is left, by the rate.
+func (p *Progress) estimate() {
+	if left := p.Total - p.Rows; left > 0 && p.Rate > 0 {
 		p.ETA = time.Duration(float64(left) / p.Rate * float64(time.Second))
 	}
+}
+
+// With is a copy that has more rows, which others have copied there, and a rate over both.
+func (p Progress) With(rows, bytes int64, rate float64) Progress {
+	p.Rows, p.Bytes, p.Rate, p.ETA = p.Rows+rows, p.Bytes+bytes, rate, 0
+	p.Total = max(p.Total, p.Rows) // more may have been written since they were counted
+	p.estimate()
 	return p
 }
 
@@ -82,8 +99,17 @@ func Look(ctx context.Context, target pg.Address, session string) (p Progress, a
 	if recent > 0 {
 		p.Rate = float64(recent) / max(since, 0.1)
 	}
-	if left := p.Total - p.Rows; left > 0 && p.Rate > 0 {
-		p.ETA = time.Duration(float64(left) / p.Rate * float64(time.Second))
-	}
+	p.estimate()
 	return p, at, nil
+}
+
+// Planned is how many rows tables had when they were planned.
+func Planned(ctx context.Context, target pg.Address, session string, tables []string) (rows int64, err error) {
+	conn, err := pg.Connect(ctx, named(target, "instar look"))
+	if err != nil {
+		return 0, err
+	}
+	defer pg.Close(conn)
+	err = conn.QueryRow(ctx, `select coalesce(sum(rows), 0)::bigint from instar.moved where session = $1 and table_name = any($2)`, session, tables).Scan(&rows)
+	return rows, err
 }

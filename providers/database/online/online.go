@@ -185,18 +185,20 @@ func (l *Link) subscribed(ctx context.Context, conn *pgx.Conn) (there bool, err 
 
 // Status is how far the replication is.
 type Status struct {
-	Synced, Tables int   // tables whose initial copy is done, of all
-	Lag            int64 // bytes of WAL that the target has not confirmed
-	Behind         time.Duration
-	Copying        int64 // rows of the tables that are being copied
+	Tables  int      // that are replicated
+	Lag     int64    // bytes of WAL that the target has not confirmed
+	Copying int64    // rows of the tables that are being copied
+	Bytes   int64    // that all of them take in the target
+	Whole   []string // tables whose initial copy is done, as [catalog.Table.String] names them
 }
 
 // Status asks both sides.
 func (l *Link) Status(ctx context.Context) (s Status, err error) {
 	err = l.on(ctx, l.Target, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `
-			select count(*) filter (where r.srsubstate in ('r', 's')), count(*), coalesce((select sum(tuples_processed)::bigint from pg_stat_progress_copy where datname = current_database()), 0)
-			from pg_subscription_rel r join pg_subscription s on s.oid = r.srsubid where s.subname = $1`, l.Name()).Scan(&s.Synced, &s.Tables, &s.Copying)
+			select coalesce(array_agg(case nspname when 'public' then '' else nspname || '.' end || relname) filter (where r.srsubstate in ('r', 's')), '{}'), count(*),
+				coalesce((select sum(tuples_processed)::bigint from pg_stat_progress_copy where datname = current_database()), 0), coalesce(sum(pg_table_size(c.oid)), 0)::bigint
+			from pg_subscription_rel r join pg_subscription s on s.oid = r.srsubid join pg_class c on c.oid = r.srrelid join pg_namespace n on n.oid = c.relnamespace where s.subname = $1`, l.Name()).Scan(&s.Whole, &s.Tables, &s.Copying, &s.Bytes)
 	})
 	if err != nil {
 		return s, err
@@ -221,11 +223,11 @@ func (l *Link) AwaitCopy(ctx context.Context, told func(Status)) error {
 		if told != nil {
 			told(s)
 		}
-		if s.Tables > 0 && s.Synced == s.Tables {
+		if s.Tables > 0 && len(s.Whole) == s.Tables {
 			return nil
 		}
 		if err := wait.Pause(ctx, 100*time.Millisecond); err != nil {
-			return fmt.Errorf("%d of %d tables were copied: %w", s.Synced, s.Tables, err)
+			return fmt.Errorf("%d of %d tables were copied: %w", len(s.Whole), s.Tables, err)
 		}
 	}
 }
