@@ -5,12 +5,14 @@ package demo
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,7 +35,7 @@ func demoTenantCommands() []*cobra.Command {
 	cmd := &cobra.Command{
 		Use: "tenant", Short: "A tenant is moved into a database of its own while it writes, and back", Args: command.Arguments(),
 		Long: `Starts a private Postgres with a database that ten tenants share, and a server. All tenants write orders all the time. One of them is
-moved into a database of its own: the first time a trigger there changes rows, the comparison fails, and everything is taken back; the second time it gets there. It writes on,
+moved into a database of its own: a trigger there changes rows, the comparison fails, and everything is taken back; the second time it is held until the trigger has gone, and gets there by retry. It writes on,
 and goes back with what it has written. At the end every order that was acknowledged must be there, once and with its lines, and no other. It needs initdb and
 postgres, and leaves nothing behind. The exit code is 1 when a row is lost or doubled.`,
 		Example: "  instar demo tenant\n  instar demo tenant --fast",
@@ -72,21 +74,14 @@ func demoTenantsServer(cmd *cobra.Command, args []string) error {
 }
 
 // TenantSchema is that of the shared database, and of each tenant's own.
-const TenantSchema = `-- +goose Up
-create table public.orders (id uuid primary key, enterprise_id text not null, at timestamptz not null default now(), filled boolean not null default false);
-create unique index orders_tenant on public.orders (enterprise_id, id);
-alter table public.orders replica identity using index orders_tenant;
-create table public.lines (order_id uuid not null references public.orders on delete cascade, n int not null, primary key (order_id, n));
-`
+//
+//go:embed migrations/00001_tables.sql
+var TenantSchema string
 
-// tenantBend changes what comes into the tenant's own database: the reason why the first move fails.
-const tenantBend = `-- +goose Up
--- +goose StatementBegin
-create function public.bend() returns trigger language plpgsql as $$ begin new.at := new.at + interval '1 second'; return new; end $$;
--- +goose StatementEnd
-create trigger bend before insert on public.orders for each row execute function public.bend();
-alter table public.orders enable always trigger bend;
-`
+// tenantMigrations are that, and a trigger that changes what comes into the tenant's own database: the reason why the first moves fail.
+//
+//go:embed migrations
+var tenantMigrations embed.FS
 
 // tenantDemo is one run.
 type tenantDemo struct {
@@ -154,10 +149,7 @@ func (d *tenantDemo) close() error {
 		defer cancel()
 		err = errors.Join(err, d.cluster.Stop(ctx))
 	}
-	if d.dir != "" {
-		err = errors.Join(err, os.RemoveAll(d.dir))
-	}
-	return err
+	return errors.Join(err, os.RemoveAll(d.dir))
 }
 
 // tenantSession is what the demo reads of one.
@@ -192,11 +184,7 @@ func (d *tenantDemo) until(ctx context.Context, holds func(*tenantSession) bool)
 				d.tell("%s", line)
 			}
 		}
-		done := holds(s)
-		if !done && s.State == database.Failed && s.Data.Phase == database.Held {
-			done = true
-		}
-		if done {
+		if holds(s) || s.State == database.Failed && s.Data.Phase == database.Held {
 			if d.live {
 				fmt.Fprintln(d.out)
 			}
@@ -211,12 +199,7 @@ func (d *tenantDemo) until(ctx context.Context, holds func(*tenantSession) bool)
 // tenantLine is where a session is, with a bar.
 func tenantLine(s *tenantSession) string {
 	steps := []string{database.Requested, database.Allocating, database.Migrating, database.Copying, database.Verifying, database.Switching, database.Ready}
-	at := 0
-	for i, state := range steps {
-		if state == s.State {
-			at = i + 1
-		}
-	}
+	at := slices.Index(steps, s.State) + 1
 	line := fmt.Sprintf("[%s%s] %s", strings.Repeat("#", 3*at), strings.Repeat(".", 3*(len(steps)-at)), s.State)
 	if s.Data.Phase != "" {
 		line += ", " + string(s.Data.Phase)
@@ -239,16 +222,11 @@ func (d *tenantDemo) plan(ctx context.Context) error {
 		return err
 	}
 	s, err := d.until(ctx, func(s *tenantSession) bool { return s.State == database.Cancelled })
-	if err != nil {
-		return err
-	}
-	if s.State != database.Cancelled || s.Data.Plan == nil {
-		return fmt.Errorf("there is no plan: the session is %s: %v", s.State, s.LastError)
+	if err != nil || s.Data.Plan == nil {
+		return errors.Join(err, errors.New("there is no plan"))
 	}
 	d.tell("the plan: %s; %d rows (%v), about %.1f s", strings.Join(s.Data.Plan.Steps, ", "), s.Data.Plan.Total, s.Data.Plan.Rows, s.Data.Plan.Seconds)
-	for _, r := range s.Data.Plan.Resources {
-		fmt.Fprintf(d.out, "          %s %s on %s\n", r.Kind, r.Name, r.On)
-	}
+	d.tell("it makes: %v", s.Data.Plan.Resources)
 	return nil
 }
 
@@ -265,18 +243,29 @@ func (d *tenantDemo) fail(ctx context.Context) error {
 		return fmt.Errorf("a trigger changes rows, and the session is %s", s.State)
 	}
 	d.tell("it was taken back: %s: %s", s.LastError.Code, s.LastError.Message)
-	return os.Remove(filepath.Join(d.dir, "migrations", "00002_bend.sql"))
+	return nil
 }
 
-// move moves it for good.
+// move moves it for good: where it fails, it is held, and goes on when the reason has gone.
 func (d *tenantDemo) move(ctx context.Context) error {
-	d.tell("the trigger has gone, and the tenant is moved again")
 	before := d.shop.sold()
 	if err := d.send(ctx, "request", map[string]any{"enterpriseId": movedTenant, "mode": database.ModeOnline}); err != nil {
 		return err
 	}
-	s, err := d.until(ctx, func(s *tenantSession) bool { return s.State == database.Ready })
+	ready := func(s *tenantSession) bool { return s.State == database.Ready }
+	s, err := d.until(ctx, ready)
 	if err != nil {
+		return err
+	}
+	d.tell("it was moved again, and is held: %v", s.LastError)
+	if err := d.straighten(ctx, s.Data.Database.Name); err != nil {
+		return err
+	}
+	d.tell("the trigger has gone: retry")
+	if err := d.send(ctx, "retry", nil); err != nil {
+		return err
+	}
+	if s, err = d.until(ctx, ready); err != nil {
 		return err
 	}
 	if s.State != database.Ready {

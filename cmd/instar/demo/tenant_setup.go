@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -46,14 +45,8 @@ func (d *tenantDemo) setup(ctx context.Context) (err error) {
 	if err := d.fill(ctx); err != nil {
 		return err
 	}
-	migrations := filepath.Join(d.dir, "migrations")
-	if err := os.MkdirAll(migrations, 0o700); err != nil {
+	if err := os.CopyFS(d.dir, tenantMigrations); err != nil {
 		return err
-	}
-	for name, sql := range map[string]string{"00001_tables.sql": TenantSchema, "00002_bend.sql": tenantBend} {
-		if err := os.WriteFile(filepath.Join(migrations, name), []byte(sql), 0o600); err != nil {
-			return err
-		}
 	}
 	return d.serve(ctx)
 }
@@ -64,7 +57,7 @@ func (d *tenantDemo) fill(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // the cluster stops later
-	if _, err := conn.Exec(ctx, strings.TrimPrefix(TenantSchema, "-- +goose Up\n")); err != nil {
+	if _, err := conn.Exec(ctx, TenantSchema); err != nil {       // its first line is a comment
 		return err
 	}
 	for i := range 10 {
@@ -78,6 +71,17 @@ func (d *tenantDemo) fill(ctx context.Context) error {
 	}
 	d.tell("a database that %d tenants share has %d rows of each", len(d.names), 3*d.orders)
 	return nil
+}
+
+// straighten removes what changes rows.
+func (d *tenantDemo) straighten(ctx context.Context, database string) error {
+	conn, err := pgx.Connect(ctx, d.cluster.DSN(database))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	_, err = conn.Exec(ctx, `drop trigger bend on public.orders`)
+	return err
 }
 
 func (d *tenantDemo) serve(ctx context.Context) error {

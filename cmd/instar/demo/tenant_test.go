@@ -17,6 +17,8 @@ func TestDemoTenant(t *testing.T) {
 	for _, line := range []string{
 		`the plan: allocating_db, running_migrations, migrating_data, verifying, switching; 6\d\d rows`,
 		`it was taken back: VERIFICATION_FAILED: 1 tables are not the same: \d+ rows of orders`,
+		`it makes: .*{database tenant_tenant_3 server own}`,
+		`it was moved again, and is held: VERIFICATION_FAILED`,
 		`tenant-3 is in the database own/tenant_tenant_3 at epoch 1`,
 		`provisioning\.db\.ready`,
 		`it is back in the shared database, with what it has written since`,
