@@ -111,7 +111,9 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	all.Audit(ctx, h, RoleAudit, machine.Machine)
 	h.API(func(o *api.Options) {
 		d.next, o.Admit = o.Admit, d.admit
-		o.More = append(o.More, func(p api.Parts) func(*rest.Router) []*rest.Route { return apiaudit.New(p.JS, h.Deps.Names).Routes }, func(api.Parts) func(*rest.Router) []*rest.Route { return all.catalogue.routes })
+		o.More = append(o.More, func(parts api.Parts) func(*rest.Router) []*rest.Route {
+			return apiaudit.New(parts.JS, h.Deps.Names).Routes
+		}, func(api.Parts) func(*rest.Router) []*rest.Route { return all.catalogue.routes }, func(api.Parts) func(*rest.Router) []*rest.Route { return (&leftovers{p, d}).routes })
 	})
 	h.Go(ctx, "the notes of who knows where tenants are", p.mirror.notes)
 	h.Role(ctx, Role, func(ctx context.Context) error {

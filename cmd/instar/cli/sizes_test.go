@@ -45,3 +45,19 @@ func TestSizesOfTenantsAreListedAndSet(t *testing.T) {
 		require.Equal(t, tc.asked, strings.Join(asked, "\n"))
 	}
 }
+
+func TestWhatMovesHaveLeftIsListed(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		require.Equal(t, "GET /v1/tenant-leftovers", r.Method+" "+r.URL.Path)
+		answer(w, 200, `{"items":[{"kind":"database","name":"tenant_acme","on":"server t1","session":"default.acme.move","reason":"drop it"}]}`)
+	}))
+	defer web.Close()
+	for args, want := range map[string]string{
+		"": "database  tenant_acme  server t1  -       default.acme.move  drop it", "-o name": "tenant_acme", "-o json": `"reason": "drop it"`,
+	} {
+		code, out, said := exitOf1(strings.Fields("tenant-leftovers " + args + " --server " + web.URL)...)
+		require.Zero(t, code, said)
+		require.Contains(t, out, want)
+	}
+}

@@ -112,7 +112,7 @@ func (s *Source) Fenced(ctx context.Context, tables []*catalog.Table) (names []s
 }
 
 func (s *Source) stands(ctx context.Context, conn *pgx.Conn, t *catalog.Table) (standing bool, err error) {
-	err = conn.QueryRow(ctx, `select exists (select from pg_trigger where tgrelid = $1::regclass and tgname like $2)`, t.Quoted(), "instar_fence_"+s.mark()+"%").Scan(&standing)
+	err = conn.QueryRow(ctx, `select exists (select from pg_trigger where tgrelid = $1::regclass and tgname like $2)`, t.Quoted(), fencePrefix+s.mark()+"%").Scan(&standing)
 	if pg.State(err) == "42P01" { // the table has gone
 		return false, nil
 	}
@@ -123,12 +123,15 @@ func (s *Source) stands(ctx context.Context, conn *pgx.Conn, t *catalog.Table) (
 var events = []string{"i", "u", "d", "t"}
 
 // Triggers are the names of those that fence a table: {i,u,d,t} stands for four.
-func (s *Source) Triggers() string {
-	return "instar_fence_" + s.mark() + "_{" + strings.Join(events, ",") + "}"
-}
+func (s *Source) Triggers() string { return triggers(s.mark()) }
+
+func triggers(mark string) string { return fencePrefix + mark + "_{" + strings.Join(events, ",") + "}" }
+
+// fencePrefix is how the names of triggers of fences begin, before the mark of the tenant.
+const fencePrefix = "instar_fence_"
 
 func (s *Source) trigger(event string) string {
-	return pg.Ident("instar_fence_" + s.mark() + "_" + event)
+	return pg.Ident(fencePrefix + s.mark() + "_" + event)
 }
 
 func (s *Source) function(t *catalog.Table) string {

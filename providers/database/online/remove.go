@@ -87,6 +87,24 @@ func (l *Link) unslot(ctx context.Context, names []string, subscription uint32, 
 	})
 }
 
+// Made are the slots and publications of all sessions in a source.
+func Made(ctx context.Context, source pg.Address) (slots, publications []string, err error) {
+	err = (&Link{}).on(ctx, source, func(conn *pgx.Conn) error {
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			slots, publications, err = made(ctx, tx)
+			return err
+		})
+	})
+	return slots, publications, err
+}
+
+func made(ctx context.Context, tx pgx.Tx) (slots, publications []string, err error) {
+	err = tx.QueryRow(ctx, `select
+		coalesce((select array_agg(slot_name::text order by slot_name) from pg_replication_slots where database = current_database() and slot_name ~ $1), '{}'),
+		coalesce((select array_agg(pubname::text order by pubname) from pg_publication where pubname ~ $1), '{}')`, `^instar_[0-9a-f]{16}(_keys)?$`).Scan(&slots, &publications)
+	return slots, publications, err
+}
+
 // Strays removes slots and publications of sessions that are not known, as a restored store has lost them: nobody else would. A session is known before it makes any, and takes over what has its
 // name. So each is removed in a transaction in which the sessions that are known are asked for again, with alone: from then on none may begin until it ends.
 func Strays(ctx context.Context, source pg.Address, sessions func(ctx context.Context, tx pgx.Tx, alone bool) ([]string, error)) error {
@@ -94,11 +112,8 @@ func Strays(ctx context.Context, source pg.Address, sessions func(ctx context.Co
 	var slots, publications []string
 	var known func(string) bool
 	err := l.on(ctx, source, func(conn *pgx.Conn) error {
-		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-			err := tx.QueryRow(ctx, `select
-				coalesce((select array_agg(slot_name::text) from pg_replication_slots where database = current_database() and slot_name ~ $1), '{}'),
-				coalesce((select array_agg(pubname::text) from pg_publication where pubname ~ $1), '{}')`, `^instar_[0-9a-f]{16}(_keys)?$`).Scan(&slots, &publications)
-			if err == nil {
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
+			if slots, publications, err = made(ctx, tx); err == nil {
 				known, err = knowing(sessions(ctx, tx, false))
 			}
 			return err

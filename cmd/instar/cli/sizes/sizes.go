@@ -1,4 +1,4 @@
-// Package sizes has the commands about the sizes of tenants' databases: which servers get new ones (server/tenants).
+// Package sizes has the commands about all tenants' databases (server/tenants): which servers get new ones, and what moves have left there.
 package sizes
 
 import (

@@ -1,0 +1,56 @@
+package cutover
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Tenant is what a shared database has of moves of one tenant.
+type Tenant struct {
+	Enterprise string // empty where only triggers are left
+	Session    string // that has the tenant, or had it last
+	Ended      bool   // the session
+	Away       bool   // the routing leads elsewhere, or the tenant is closed
+	Fenced     []string
+	Triggers   string // the name of those of its fence, see [Source.Triggers]
+}
+
+// Tenants are those of which a shared database has something of moves.
+func (s *Source) Tenants(ctx context.Context) (list []Tenant, err error) {
+	fences := map[string][]string{}
+	err = s.with(ctx, func(conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, `
+			select substr(tgname, length($1) + 1, 12), array_agg(distinct tgrelid::regclass::text order by tgrelid::regclass::text) from pg_trigger
+			where starts_with(tgname, $1) group by 1 order by 1`, fencePrefix)
+		if err != nil {
+			return err
+		}
+		var mark string
+		var tables []string
+		if _, err := pgx.ForEachRow(rows, []any{&mark, &tables}, func() error {
+			fences[mark], tables = tables, nil
+			return nil
+		}); err != nil {
+			return err
+		}
+		rows, err = conn.Query(ctx, `
+			select a.enterprise_id, a.session, a.ended, coalesce(r.isolation_mode, $1) <> $1 or coalesce(r.database_name, '') <> '' from instar.attempt a left join `+s.runtime()+` r using (enterprise_id) order by 1`, Shared)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Tenant, err error) {
+			return t, row.Scan(&t.Enterprise, &t.Session, &t.Ended, &t.Away)
+		})
+		return err
+	})
+	for i := range list {
+		of := Source{Enterprise: list[i].Enterprise}
+		list[i].Triggers, list[i].Fenced = of.Triggers(), fences[of.mark()]
+		delete(fences, of.mark())
+	}
+	for mark, tables := range fences {
+		list = append(list, Tenant{Ended: true, Fenced: tables, Triggers: triggers(mark)})
+	}
+	return list, err
+}

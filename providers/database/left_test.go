@@ -1,0 +1,90 @@
+package database_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/providers/database"
+	"github.com/bcc94042/instar/providers/database/databasetest"
+	"github.com/bcc94042/instar/providers/database/online"
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// What no session is about is found, wherever it is, and so is what a session is about and is not there. Of a move that goes on, or has ended well, there is nothing to tell.
+func TestWhatMovesHaveLeftIsFound(t *testing.T) {
+	t.Parallel()
+	s, target := ready(t, "leaving", "tenant_leaving")
+	server := pg.Address{DSN: s.p.Server.DSN}
+	session := s.e.Key()
+	sessions := map[string]bool{session: true}
+	left := func() (list []string) {
+		known := func(name string) bool { return sessions[name] }
+		shared, err := s.p.SharedLeftovers(t.Context(), known)
+		require.NoError(t, err)
+		own, err := s.p.Leftovers(t.Context(), known)
+		require.NoError(t, err)
+		for _, l := range append(shared, own...) {
+			require.NotEmpty(t, l.Reason)
+			if strings.HasPrefix(l.On, "server ") && !strings.Contains(l.Name, "leaving") { // of another test
+				continue
+			}
+			list = append(list, strings.TrimSpace(l.Kind+" "+l.Name+" on "+l.On+" of "+l.Tenant))
+		}
+		return list
+	}
+	require.Empty(t, left())
+
+	stray := (&online.Link{Session: "default.leaving.lost"}).Name()
+	databasetest.Exec(t, s.p.Source, `create publication `+stray)
+	databasetest.Exec(t, s.p.Source, `select pg_create_logical_replication_slot($1, 'pgoutput')`, stray)
+	databasetest.Exec(t, server, `create role leaving_role; comment on role leaving_role is 'instar session default.leaving.lost'`)
+	databasetest.Exec(t, server, `create database leaving_database`)
+	databasetest.Exec(t, server, `comment on database leaving_database is 'instar session default.leaving.lost'`)
+	databasetest.Exec(t, server, `insert into instar.put_away values ('q_leaving', 'tenant_leaving', now() - interval '1 day')`)
+	require.Equal(t, []string{
+		"slot " + stray + " on shared database of", "publication " + stray + " on shared database of",
+		"quarantine q_leaving on server t1 of", "database leaving_database on server t1 of", "role leaving_role on server t1 of",
+	}, left())
+	databasetest.Exec(t, s.p.Source, `select pg_drop_replication_slot($1)`, stray)
+	databasetest.Exec(t, s.p.Source, `drop publication `+stray)
+	databasetest.Exec(t, server, `drop role leaving_role`)
+	databasetest.Exec(t, server, `drop database leaving_database`)
+	databasetest.Exec(t, server, `delete from instar.put_away where stored_as = 'q_leaving'`)
+
+	sessions = nil // as in a store that was restored
+	require.Equal(t, []string{"session " + session + " on shared database of leaving", "database tenant_leaving on server t1 of leaving"}, left())
+	databasetest.Exec(t, s.p.Source, `delete from public.tenant_runtime`)
+	databasetest.Exec(t, s.p.Source, `update instar.attempt set ended = true`)
+	both := left()
+	require.Len(t, both, 2)
+	require.Regexp(t, `^fence instar_fence_[0-9a-f]{12}_\{i,u,d,t\} on public\..*public\.settings.* of leaving$`, both[0])
+	require.Equal(t, "database tenant_leaving on server t1 of", both[1])
+
+	sessions = map[string]bool{session: true}
+	databasetest.Exec(t, s.p.Source, `update instar.attempt set ended = false`)
+	require.NotEmpty(t, target.Database)
+	databasetest.Exec(t, server, `drop database tenant_leaving with (force)`)
+	require.Equal(t, []string{"missing tenant_leaving on server t1 of"}, left())
+}
+
+// Where nothing was moved yet there is nothing.
+func TestWhereNothingWasMovedNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "unmoved")
+	none := func(string) bool { return false }
+	shared, err := s.p.SharedLeftovers(t.Context(), none)
+	require.NoError(t, err)
+	require.Empty(t, shared)
+	_, err = s.p.Leftovers(t.Context(), none)
+	require.NoError(t, err)
+	s.command("request", `{"dryRun":true}`)
+	require.Equal(t, machine.Cancelled, s.e.State)
+	shared, err = s.p.SharedLeftovers(t.Context(), none)
+	require.NoError(t, err)
+	require.Empty(t, shared)
+	require.Equal(t, "default.unmoved.db", database.SessionName(s.e.Machine, s.e.Key()))
+	require.Equal(t, "instance_provisioning/default.unmoved.db", database.SessionName("instance_provisioning", s.e.Key()))
+}

@@ -1,0 +1,108 @@
+package tenants
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/problem"
+	"github.com/bcc94042/instar/api/rest"
+	"github.com/bcc94042/instar/kv/index"
+	"github.com/bcc94042/instar/providers/database"
+)
+
+// TenantLeftover is something of moves that no session is about, or that one is about and that is not there.
+type TenantLeftover struct {
+	Kind    string `json:"kind" enum:"database,role,quarantine,missing,session,fence,slot,publication" doc:"missing is a database that is not there"`
+	Name    string `json:"name"`
+	On      string `json:"on" doc:"server NAME, shared database, or the tables there"`
+	Tenant  string `json:"tenant,omitempty"`
+	Session string `json:"session,omitempty" doc:"That it was made for"`
+	Reason  string `json:"reason" doc:"What it means, and what to do"`
+}
+
+// TenantLeftovers are all of them.
+type TenantLeftovers struct {
+	Items []TenantLeftover `json:"items" nullable:"false"`
+}
+
+// leftovers compares what the databases have with the sessions that go on.
+type leftovers struct {
+	*performer
+	door *door
+}
+
+func (l *leftovers) routes(r *rest.Router) []*rest.Route {
+	return []*rest.Route{{Role: auth.Read, Serve: l.show, Op: huma.Operation{
+		OperationID: "list-tenant-leftovers", Method: http.MethodGet, Path: "/v1/tenant-leftovers", Tags: []string{"tenants"}, Summary: "List what moves of tenants have left", Errors: []int{503},
+		Description: "Databases, roles, fences, slots and publications that no session is about, and databases that are not there. It is compared with the sessions when it is asked, and changes nothing. It needs a token of all namespaces.",
+		Responses:   map[string]*huma.Response{"200": {Description: "All of it", Content: r.BodyOf(reflect.TypeFor[TenantLeftovers]())}},
+	}}}
+}
+
+func (l *leftovers) show(q *rest.Request) error {
+	if q.Who.Namespace != auth.AnyNamespace {
+		return problem.New(problem.CodeForbidden, "a token of one namespace may not see what is of all tenants")
+	}
+	ctx, cancel := context.WithTimeout(q.Context(), 30*time.Second)
+	defer cancel()
+	out := TenantLeftovers{Items: []TenantLeftover{}}
+	found, err := l.list(ctx)
+	if err != nil {
+		return problem.Unavailable("cannot compare the databases of tenants with their sessions: " + err.Error())
+	}
+	for _, f := range found {
+		out.Items = append(out.Items, TenantLeftover(f))
+	}
+	return q.JSON(http.StatusOK, out)
+}
+
+func (l *leftovers) list(ctx context.Context) (list []database.Leftover, err error) {
+	var sessions map[string]bool // read when it is first asked for: what was read before has its session by then
+	known := func(name string) bool {
+		if sessions == nil {
+			sessions = l.door.sessions()
+		}
+		return sessions[name]
+	}
+	for _, k := range l.door.kinds {
+		select {
+		case <-k.Index.Ready():
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if list, err = l.servers[0].provider.SharedLeftovers(ctx, known); err != nil {
+		return nil, err
+	}
+	for _, s := range l.servers {
+		sessions = nil
+		more, err := s.provider.Leftovers(ctx, known)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, more...)
+	}
+	return list, nil
+}
+
+// sessions are those that have a tenant, of all machines, as the databases name them.
+func (d *door) sessions() map[string]bool {
+	all := map[string]bool{}
+	for name, k := range d.kinds {
+		for q := (index.Query{States: k.holding, Limit: 500}); ; {
+			page := k.Index.List(q)
+			for _, item := range page.Items {
+				all[database.SessionName(name, item.Key)] = true
+			}
+			if q.After = page.Next; q.After == "" {
+				break
+			}
+		}
+	}
+	return all
+}
