@@ -189,7 +189,7 @@ func TestAnySequenceOfInputsKeepsThePromises(t *testing.T) {
 		r := &machinetest.Run{T: t, Machine: database.Machine, Law: law(), E: database.Machine.New("default", "acme", "db"), Now: machinetest.Begun}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			r.Pause(20 * time.Minute)
-			r.Step(input(r), func(_ machines.Input, next machines.Entity, out machines.Output) { whole(r, next, out) })
+			r.Step(input(r), func(_ machines.Input, next machines.Entity, out machines.Output) { whole(t, next, out) })
 		}
 	})
 }
@@ -226,8 +226,8 @@ func input(r *machinetest.Run) machines.Input {
 }
 
 // whole: what holds of every session, whatever happened to it.
-func whole(r *machinetest.Run, e machines.Entity, out machines.Output) {
-	t, d := r.T, e.Data.(*database.Data)
+func whole(t require.TestingT, e machines.Entity, out machines.Output) {
+	d := e.Data.(*database.Data)
 	_, armed := e.Timers["deadline"]
 	require.Equal(t, d.Phase == database.Executing || d.Phase == database.RetryWait, armed, "a clock runs in %s %s", e.State, d.Phase)
 	require.Equal(t, d.Phase == database.RetryWait, !d.NextTry.IsZero(), "the next time is shown")
