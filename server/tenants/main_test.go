@@ -17,6 +17,12 @@ import (
 var shared, own = postgres.Suite{Config: databasetest.Config}, postgres.Suite{Config: databasetest.Config}
 
 func TestMain(m *testing.M) {
+	if at := os.Getenv(natsEnv); at != "" {
+		if err := natsAlone(at); err != nil {
+			panic(err)
+		}
+		os.Exit(0)
+	}
 	servertest.Main(server.Options{Machines: []*machines.Machine{machine.Machine}, Providers: map[string]server.Provider{machine.Machine.Name: tenants.Provider()}})
 	os.Exit(own.Around(shared.Around(m)).Run())
 }
