@@ -79,6 +79,22 @@ func TestAClonesTimeIsThatOfClones(t *testing.T) {
 	require.Equal(t, "2h", limit("b.clone"))
 }
 
+// Two nodes that schedule for a moment may see different tasks. They do not tell a repository in turns as fast as they can.
+func TestStatesAreToldWithAPause(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval)
+	w.repository("a", repository.Spec{})
+	w.loads(w.Apart("one"), func(_ context.Context, l *loop) {
+		l.tally.Set("default.a", repository.Of{ID: "x", State: task.Queued})
+		r, now := l.repos["default.a"], time.Now()
+		r.data.Applied, r.told = r.generation, now
+		require.Equal(w.T, now.Add(statesEvery), l.tellOne("default.a", r, now))
+		require.Zero(w.T, l.asking)
+		l.tellOne("default.a", r, now.Add(statesEvery))
+		require.Equal(w.T, 1, l.asking)
+	})
+}
+
 // Tasks that run after each other, or after themselves, are let in by no door; who publishes commands himself gets past these. They do not wait for ever.
 func TestTasksInACircleAreCanceled(t *testing.T) {
 	t.Parallel()

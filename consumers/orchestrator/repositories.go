@@ -17,6 +17,7 @@ import (
 
 const (
 	mostAsked   = 64                     // at a time
+	statesEvery = 50 * time.Millisecond  // changes of the state: two nodes that schedule for a moment, and see different tasks, take turns
 	countsEvery = 500 * time.Millisecond // counts that do not change the state
 	countsMost  = 5 * time.Second        // the same, where many repositories have changed
 	askWithin   = 10 * time.Second
@@ -209,7 +210,11 @@ func (l *loop) tellOne(name string, r *repo, now time.Time) time.Time {
 		state = repository.Derive(&r.data.Spec, &counts)
 	}
 	switch {
-	case state != r.state, applied > 0, r.state == repository.Deleting && counts.Tasks() == 0:
+	case applied > 0, r.state == repository.Deleting && counts.Tasks() == 0:
+	case state != r.state:
+		if at := r.told.Add(statesEvery); now.Before(at) {
+			return earlier(again, at)
+		}
 	case counts == stored:
 		return again
 	case now.Sub(r.told) < l.countsAfter():

@@ -11,8 +11,8 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// recovery is how long the program may take until it goes on when nothing goes wrong any more.
-const recovery = 30 * time.Second
+// recovery is how long the program may take until it goes on when nothing goes wrong any more: a delivery that was lost comes again after 30 s (the default of AckWait).
+const recovery = 35 * time.Second
 
 // again is after how long an ack that was lost is made up for: the command is delivered once more (the default of AckWait).
 const again = 30 * time.Second

@@ -5,6 +5,7 @@ package demo
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -68,10 +69,7 @@ func demoTasksServer(cmd *cobra.Command, args []string) error {
 }
 
 // The limits of the demo.
-const (
-	tasksAtATime = 2
-	ofRepository = 1
-)
+const tasksAtATime, ofRepository = 2, 1
 
 // tasksDemo is one run.
 type tasksDemo struct {
@@ -79,8 +77,8 @@ type tasksDemo struct {
 	live    bool // out is a terminal: the board is drawn in place
 	began   time.Time
 	urls    []string
-	given   bool // by the user
-	commits int  // of each repository that is made
+	commits int // of each repository that is made
+	kills   int
 
 	dir, url string
 	server   *demoProcess
@@ -88,7 +86,6 @@ type tasksDemo struct {
 	names    []string
 	drawn    int // lines of the board
 	seen     map[string]string
-	kills    int
 }
 
 func (d *tasksDemo) tell(format string, args ...any) {
@@ -97,8 +94,6 @@ func (d *tasksDemo) tell(format string, args ...any) {
 }
 
 func (d *tasksDemo) run(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Minute)
-	defer cancel()
 	d.seen = map[string]string{}
 	if d.dir, err = os.MkdirTemp("", "instar-demo-"); err != nil {
 		return err
@@ -123,26 +118,21 @@ func (d *tasksDemo) close() error {
 	return errors.Join(err, os.RemoveAll(filepath.Join(d.dir, "data")), os.RemoveAll(filepath.Join(d.dir, "origin")))
 }
 
+//go:embed origin.sh
+var originScript string // of a directory, a name and a number of commits
+
 // makeRepositories makes three with git, with a history.
 func (d *tasksDemo) makeRepositories(ctx context.Context) error {
 	for i := range d.urls {
 		d.names = append(d.names, fmt.Sprintf("given-%d", i+1))
 	}
-	if d.given = len(d.urls) > 0; d.given {
+	if len(d.urls) > 0 {
 		return nil
 	}
 	d.tell("making three repositories with git, of %d commits each", d.commits)
 	for _, name := range []string{"shop", "billing", "web"} {
 		dir := filepath.Join(d.dir, "origin", name)
-		script := `set -e; mkdir -p "$0"; cd "$0"; git init -q -b main; mkdir store
-printf 'module example.com/%s\n\ngo 1.26\n\nrequire github.com/google/uuid v1.6.0\n' "$1" > go.mod
-printf 'package main\n\nimport "example.com/%s/store"\n\n// main begins.\nfunc main() { store.Open() }\n' "$1" > main.go
-printf '{"lockfileVersion":3,"packages":{"node_modules/left-pad":{"version":"1.3.0"}}}' > package-lock.json
-printf 'package store\n\n// Open is of change 1.\nfunc Open() int { return 1 }\n' > store/store.go; git add .; git -c user.name=demo -c user.email=demo@example.com -c commit.gpgsign=false commit -qm "begin"
-from="from refs/heads/main^0"; i=1; while [ $i -lt "$2" ]; do i=$((i+1))
-printf 'commit refs/heads/main\ncommitter demo <demo@example.com> now\ndata <<E\nchange %s\nE\n%s\nM 100644 inline store/store.go\ndata <<E\npackage store\n\n// Open is of change %s.\nfunc Open() int { return %s }\nE\n' $i "$from" $i $i
-from=; done | git fast-import --quiet --date-format=now; git reset -q --hard`
-		cmd := exec.CommandContext(ctx, "/bin/sh", "-c", script, dir, name, fmt.Sprint(d.commits)) // #nosec G204 -- our own words
+		cmd := exec.CommandContext(ctx, "/bin/sh", "-c", originScript, dir, name, fmt.Sprint(d.commits)) // #nosec G204 -- our own words
 		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("cannot make a repository with git: %w: %s", err, out)
@@ -349,10 +339,7 @@ func (d *tasksDemo) fetch(ctx context.Context) error {
 					return err
 				}
 				to := filepath.Join(d.dir, "documents", name)
-				if err := os.MkdirAll(to, 0o700); err != nil {
-					return err
-				}
-				if err := os.WriteFile(filepath.Join(to, file), text, 0o600); err != nil {
+				if err := errors.Join(os.MkdirAll(to, 0o700), os.WriteFile(filepath.Join(to, file), text, 0o600)); err != nil {
 					return err
 				}
 				n++

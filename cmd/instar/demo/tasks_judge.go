@@ -3,6 +3,7 @@ package demo
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -16,9 +17,8 @@ import (
 )
 
 // board are the states of tasks, by <repository>.<task>.
-type board map[string]string
+type board map[string]string // count counts those of a name, or of any (empty), in a state
 
-// count is how many tasks of that name are in the state; empty is any name.
 func (b board) count(id, state string) (n int) {
 	for key, s := range b {
 		if s == state && (id == "" || strings.HasSuffix(key, "."+id)) {
@@ -43,13 +43,9 @@ func (d *tasksDemo) look(ctx context.Context) (board, error) {
 	return b, nil
 }
 
-// follow shows the board until something is true, or a task has failed that is not meant to. What it is given by URL may be large.
+// follow shows the board until something is true, or a task has failed that is not meant to.
 func (d *tasksDemo) follow(ctx context.Context, what string, done func(board) bool) error {
-	within := 2 * time.Minute
-	if d.given {
-		within = 12 * time.Minute
-	}
-	ctx, cancel := context.WithTimeout(ctx, within)
+	ctx, cancel := context.WithTimeout(ctx, 12*time.Minute) // a clone may take ten
 	defer cancel()
 	for {
 		b, err := d.look(ctx)
@@ -70,16 +66,11 @@ func (d *tasksDemo) follow(ctx context.Context, what string, done func(board) bo
 
 // failed says of a clone or an analysis that has failed for good why.
 func (d *tasksDemo) failed(ctx context.Context, b board) error {
-	for _, key := range slices.Sorted(maps.Keys(b)) {
-		name, id, _ := strings.Cut(key, ".")
-		if b[key] != task.Failed || id != "clone" && !slices.Contains(tasksAnalyses, id) {
-			continue
+	for key, state := range b {
+		if name, id, _ := strings.Cut(key, "."); state == task.Failed && (id == "clone" || slices.Contains(tasksAnalyses, id)) {
+			var e struct{ LastError struct{ Message string } }
+			return errors.Join(d.Ask(ctx, http.MethodGet, "/v1/repositories/"+name+"/tasks/"+id, nil, &e), fmt.Errorf("task %s of repository %s has failed: %s", id, name, e.LastError.Message))
 		}
-		var e struct{ LastError struct{ Message string } }
-		if err := d.Ask(ctx, http.MethodGet, "/v1/repositories/"+name+"/tasks/"+id, nil, &e); err != nil {
-			return err
-		}
-		return fmt.Errorf("task %s of repository %s has failed: %s", id, name, e.LastError.Message)
 	}
 	return nil
 }
