@@ -71,10 +71,14 @@ var watched = []Mutant{
 	{Name: "refused-dead", By: "D1", Out: "that a refusal is no dead letter", Patches: patch("consumers/engine/decide.go",
 		"\tit.refuse(r)\n\tit.fillAnswer(s)\n\ts.mark(it)\n",
 		"\tit.refuse(r)\n\tit.fillAnswer(s)\n\tit.deadLetter = r.Message\n\ts.mark(it)\n")},
-	{Name: "dead-forgotten", Test: "./consumers/engine TestTheValueTellsOfADeadCommandUntilItsLetterIsStored", Why: "two crashes have to come between a value and a dead letter: one seed in some 15,000 (66500, by D2)",
+	{
+		Name: "dead-forgotten", Test: "./consumers/engine TestTheValueTellsOfADeadCommandUntilItsLetterIsStored", Why: "two crashes have to come between a value and a dead letter: one seed in some 15,000 (66500, by D2)",
 		Out: "that a value tells of a dead command until its letter is stored", Patches: patch("consumers/engine/decide.go",
-			"\t\t\to.Kept = false", "\t\t\t_ = o.Kept")},
-	{Name: "told-behind", Test: "./consumers/reconcile TestALossIsToldBeforeWhatIsPublishedAgain", Why: "two losses of power have to cut the same entity's events and value between two messages: one seed in some 15,000 (64754, by L1)",
+			"\t\t\to.Kept = false", "\t\t\t_ = o.Kept"),
+	},
+	{
+		Name: "told-behind", Test: "./consumers/reconcile TestALossIsToldBeforeWhatIsPublishedAgain", Why: "two losses of power have to cut the same entity's events and value between two messages: one seed in some 15,000 (64754, by L1)",
 		Out: "that a loss of events is told before what is published again", Patches: patch("consumers/reconcile/evidence.go",
-			"return append([]machines.Message{under(told, missing[0].Version-1, len(missing))}, missing...)", "return missing")},
+			"return append([]machines.Message{under(told, missing[0].Version-1, len(missing))}, missing...)", "return missing"),
+	},
 }
