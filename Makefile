@@ -120,7 +120,7 @@ bench-ui: build internal/uitest/node_modules ## figures of the web console in De
 
 test-kills: postgres ## kill the server at each step of a tenant's move, of its instance, of their undo, and of a domain, with Postgres and a certificate authority; takes many minutes
 	INSTAR_KILLS=1 $(GO) test -count=1 -timeout 10m -run TestKillsAtEveryStep -v ./server/domains
-	INSTAR_KILLS=1 $(GO) test -count=1 -timeout 40m -run TestKills -v ./server/tenants
+	INSTAR_KILLS=1 $(GO) test -count=1 -timeout 40m -run "TestKills|TestNATSDies" -v ./server/tenants
 	INSTAR_KILLS=1 $(GO) test -count=1 -timeout 20m -run TestKillsAtEveryStep -v ./server/platform
 
 cross: ## build for macOS, and the libraries also for Windows; the first time compiles all libraries for each

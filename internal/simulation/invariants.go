@@ -123,7 +123,7 @@ func outcomes(w *World) string {
 			case !ok && rec.stored && !rec.gone && w.keyed(rec):
 				return fmt.Sprintf("%s: it was stored and has no answer", said)
 			case !ok:
-			case a.Refusal != nil && a.Refusal.Code == machines.CodeUnknown && !w.keyed(rec) && w.restores > 0 && len(got) <= 1: // no answer is kept of it, so one that comes again, behind a restore, is told that nobody knows
+			case a.Refusal != nil && a.Refusal.Code == machines.CodeUnknown && !w.keyed(rec) && (w.restores > 0 || w.wrong["drop"] > 0) && len(got) <= 1: // no answer is kept of it, so one that comes again, behind a restore or after its answer was lost, is told that nobody knows
 			case a.Outcome == machines.Applied && rec.Name != machines.CommandRepair && (len(got) != 1 || got[0] != a.Version):
 				return fmt.Sprintf("%s, and has made the versions %v", said, got)
 			case a.Outcome != machines.Applied && len(got) > 0:

@@ -55,6 +55,8 @@ func TestTheCertificateOfAnInstanceIsRenewed(t *testing.T) {
 	require.NoError(t, c.Close())
 	require.False(t, served.NotAfter.Before(d.Certificate.NotAfter), "%x is served", served.SerialNumber)
 	w.audited("other", "own")
+	w.send("other", "own", "deprovision", `{"tenant":"other"}`) // the next test makes this database with other keys
+	w.ends("other", "own", machine.Retired)
 }
 
 // metric is the value of one that has no labels.

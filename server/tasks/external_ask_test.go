@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"github.com/bcc94042/instar/internal/lockedbuffer"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/streamstest"
 )
@@ -44,12 +43,7 @@ func TestAWorkerThatCannotAskLeavesItsTask(t *testing.T) {
 			require.NoError(t, err)
 			_, err = js.Publish(t.Context(), "instar.fx.task.run.default.a.one", []byte(task))
 			require.NoError(t, err)
-			cmd, said := program(t, env.Server.ClientURL()), &lockedbuffer.Buffer{}
-			cmd.Stdout, cmd.Stderr = said, said
-			require.NoError(t, cmd.Start())
-			ended := make(chan error, 1)
-			go func() { ended <- cmd.Wait() }()
-			t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended; t.Log(said.String()) })
+			runs(t, program(t, env.Server.ClientURL()))
 			require.Eventually(t, func() bool {
 				info, err := effects.Info(t.Context())
 				return err == nil && info.State.Msgs == 0

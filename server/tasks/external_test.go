@@ -59,11 +59,20 @@ func exampleWorkers(t *testing.T) map[string]func(t *testing.T, url string) *exe
 			}
 			cmd := exec.Command("/bin/sh", filepath.Join(examples, "worker.sh"), url, "fx-task-run=greeters")
 			cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(cli)+":"+os.Getenv("PATH"), "XDG_CONFIG_HOME="+t.TempDir())
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-			t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 			return cmd
 		},
 	}
+}
+
+// runs starts a program, and kills it at the end of the test with all that it has started, which would hold its output.
+func runs(t *testing.T, cmd *exec.Cmd) (said *lockedbuffer.Buffer, ended chan error) {
+	t.Helper()
+	said, ended = &lockedbuffer.Buffer{}, make(chan error, 1)
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = said, said, &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(t, cmd.Start())
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); <-ended; t.Log(said.String()) })
+	return said, ended
 }
 
 // The workers of docs/examples/taskworker, each in its language, do a task each that the server leaves to others.
@@ -74,14 +83,9 @@ func TestWorkersElsewhere(t *testing.T) {
 			t.Parallel()
 			r := start(t, nil)
 			url := r.nats
-			cmd := program(t, url)
-			said := &lockedbuffer.Buffer{}
-			cmd.Stdout, cmd.Stderr = said, said
 			r.ok("POST", "/v1/repositories/a/create", `{}`)
-			require.NoError(t, cmd.Start())
-			ended := make(chan error, 1)
-			go func() { ended <- cmd.Wait() }()
-			t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended; t.Log(said.String()) })
+			cmd := program(t, url)
+			said, ended := runs(t, cmd)
 			r.ok("POST", "/v1/repositories/a/tasks/one/create", `{"type":"greet","pool":"greeters","params":{"name":"`+name+`"},"run":true}`)
 			r.comes("/v1/repositories/a/tasks/one", "succeeded")
 			e := r.ok("GET", "/v1/repositories/a/tasks/one", "")

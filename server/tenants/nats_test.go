@@ -61,6 +61,9 @@ func TestNATSDiesWhileATenantIsMoved(t *testing.T) {
 	for tenant, mode := range map[string]string{"natsless": "offline", "natsless-online": "online"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
+			if mode == "online" && os.Getenv("INSTAR_KILLS") == "" {
+				t.Skip("it takes minutes: make test-kills")
+			}
 			m := setup(t, 100, tenant)
 			databasetest.Exec(t, m.source, `drop table public.events; alter table public.orders replica identity using index orders_tenant;
 				create unique index names_tenant on public.names (enterprise_id, name); alter table public.names replica identity using index names_tenant`)
