@@ -111,24 +111,28 @@ func (c *Commands) Message(cmd Command, reply string) (*nats.Msg, error) {
 // Start sends a command without waiting; stored is called once when the stream has taken it or not. The answer goes to
 // reply, if that is not empty, also when the id was seen before: then the answer is the original outcome.
 func (c *Commands) Start(cmd Command, reply string, stored func(Result)) error {
+	_, err := c.start(cmd, reply, stored)
+	return err
+}
+
+func (c *Commands) start(cmd Command, reply string, stored func(Result)) (*sending, error) {
 	m, err := c.Message(cmd, reply)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if c.Gate != nil {
 		if err := c.Gate(); err != nil {
-			return fmt.Errorf("%w: %w: %w", ErrUnanswered, ErrGated, err)
+			return nil, fmt.Errorf("%w: %w: %w", ErrUnanswered, ErrGated, err)
 		}
 	}
-	c.send(m, func(r Result) {
+	return c.send(m, func(r Result) {
 		if r.Err == nil && r.Duplicate { // which proves nothing: somebody may have used the id up for another entity
 			c.lookup(m, cmd)
 		}
 		if stored != nil {
 			stored(r)
 		}
-	})
-	return nil
+	}), nil
 }
 
 // lookup sends a command once more whose id the stream has seen before, under an id of its own. It is processed after the first one and gets the same answer; if the entity never
@@ -175,12 +179,13 @@ func (c *Commands) AskMsg(ctx context.Context, cmd Command, told func(Result)) (
 	c.waiters.Store(token, answer)
 	defer c.waiters.Delete(token)
 	stored := make(chan Result, 1)
-	if err := c.Start(cmd, c.inbox+token, func(r Result) {
+	s, err := c.start(cmd, c.inbox+token, func(r Result) {
 		if told != nil {
 			told(r)
 		}
 		stored <- r
-	}); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
 	var seq uint64
@@ -188,6 +193,7 @@ func (c *Commands) AskMsg(ctx context.Context, cmd Command, told func(Result)) (
 	for {
 		select {
 		case b := <-answer:
+			s.answered()
 			return b, nil
 		case r := <-stored:
 			if r.Err != nil {

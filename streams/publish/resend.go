@@ -27,6 +27,7 @@ type sending struct {
 	mu    sync.Mutex
 	open  int  // tries without a result
 	due   bool // another try is planned
+	known bool // it is answered, so it was stored: there is no other try
 	ended bool
 	timer *time.Timer
 
@@ -36,16 +37,32 @@ type sending struct {
 // send stores a command. That nobody listens for the stream says that it was not stored, and may be over in a moment.
 // Without any answer for [Commands.Again], or when another server comes to lead the stream, it is sent again: the leader
 // before may have lost it.
-func (c *Commands) send(m *nats.Msg, done func(Result)) {
+func (c *Commands) send(m *nats.Msg, done func(Result)) *sending {
 	s := &sending{c: c, m: m, began: time.Now(), done: done}
 	s.try()
+	return s
+}
+
+// answered has it sent no more: it was stored, whatever becomes of its tries. A stream that has removed it since, and was started anew, does not know its id any more, and would take it once more.
+func (s *sending) answered() {
+	s.mu.Lock()
+	s.known, s.due = true, false
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	idle := s.open == 0 && !s.ended
+	s.ended = s.ended || idle
+	s.mu.Unlock()
+	if idle { // it was waiting for another try
+		s.done(Result{})
+	}
 }
 
 // try sends it once, and plans the next time.
 func (s *sending) try() {
 	s.mu.Lock()
 	s.due = false
-	if s.ended {
+	if s.ended || s.known {
 		s.mu.Unlock()
 		return
 	}
@@ -76,6 +93,9 @@ func (s *sending) result(r Result) {
 	s.mu.Lock()
 	s.open--
 	s.unknown = s.unknown || errors.Is(r.Err, ErrUnanswered) && !errors.Is(r.Err, errNoStream)
+	if s.known {
+		r.Err = nil
+	}
 	var refused *RefusedError
 	wait, again := time.Duration(0), false
 	switch {

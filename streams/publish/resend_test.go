@@ -64,6 +64,28 @@ func TestACommandIsSentAgain(t *testing.T) {
 	}
 }
 
+// A command that is answered is stored: it is not sent again, although the stream has not acknowledged it. A stream that was started anew might take it for another one.
+func TestAnAnsweredCommandIsNotSentAgain(t *testing.T) {
+	t.Parallel()
+	g := setup(t, embedded.Interval)
+	var tries atomic.Int32
+	sub, err := g.NC.Subscribe("scripted.cmd.>", func(m *nats.Msg) {
+		tries.Add(1)
+		_ = g.NC.Publish(streams.Header(m.Header, streams.HeaderReply), []byte("{}"))
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, sub.Unsubscribe()) }()
+	commands, err := NewCommands(g.appender(AppenderOptions{Names: streams.Names{Prefix: "scripted"}, Timeout: 2 * time.Second}))
+	require.NoError(t, err)
+	defer commands.Close()
+	commands.Again = 200 * time.Millisecond
+	told := make(chan Result, 2)
+	_, err = commands.AskMsg(t.Context(), testCommand("one"), func(r Result) { told <- r })
+	require.NoError(t, err)
+	require.NoError(t, (<-told).Err, "when the try has ended")
+	require.EqualValues(t, 1, tries.Load())
+}
+
 // What a stream was sent before another server came to lead it: the election is said, and its stream is scripted.
 func TestAnElectionEndsTheWaiting(t *testing.T) {
 	t.Parallel()
