@@ -67,9 +67,14 @@ postgres: ## install Postgres and PgBouncer from Debian's packages where they ar
 	  as=; [ "$$(id -u)" = 0 ] || as=sudo; [ -z "$$as" ] || command -v sudo >/dev/null || { echo "not here, install it as root: $$want"; exit 1; }; \
 	  $$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy $$want; }
 
+# apt installs Debian's packages where there is a way to.
+define apt
+{ as=; [ "$$(id -u)" = 0 ] || as=sudo; command -v apt-get >/dev/null && { [ -z "$$as" ] || command -v sudo >/dev/null; } && \
+  $$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $(1); }
+endef
+
 samples: ## what the workers and providers in docs/examples need: the nats CLI, jq, and nats for Node; the test of what cannot be installed is skipped
-	@command -v jq >/dev/null || ! command -v apt-get >/dev/null || { [ "$$(id -u)" = 0 ] || command -v sudo >/dev/null && as=sudo; \
-	  $$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends jq; } || echo "could not install jq"
+	@command -v jq >/dev/null || $(call apt,jq) || echo "could not install jq"
 	@[ -d $(SAMPLES) ] || ! command -v npm >/dev/null || npm install --prefix $(TOOLS)/samples --no-audit --no-fund --no-package-lock --ignore-scripts nats@2.29.3 || echo "could not install nats for Node"
 	-@$(MAKE) --no-print-directory $(NATSCLI)
 
@@ -78,9 +83,8 @@ test-kubernetes: ## the gateway knative against a real Kubernetes API server; bu
 
 # npm, dnsperf and promtool are taken where they are or can be installed; what is not there is skipped, and the tests say so.
 test-tools: ## linters and generators of OpenAPI, AsyncAPI, promtool and dnsperf against a server; installs what it can
-	@want=; command -v dnsperf >/dev/null || want=dnsperf; command -v jq >/dev/null || want="$$want jq"; command -v promtool >/dev/null || want="$$want prometheus"; \
-	  as=; [ "$$(id -u)" = 0 ] || as=sudo; [ -z "$$want" ] || ! command -v apt-get >/dev/null || { [ -n "$$as" ] && ! command -v sudo >/dev/null; } || { \
-	  $$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$want; } || echo "could not install $$want"
+	@want=; command -v dnsperf >/dev/null || want=dnsperf; command -v promtool >/dev/null || want="$$want prometheus"; \
+	  [ -z "$$want" ] || $(call apt,$$want) || echo "could not install $$want"
 	@! command -v npm >/dev/null || (cd internal/tooltest && npm install --no-audit --no-fund --no-package-lock --ignore-scripts) || echo "could not install what npm has"
 	cd internal/tooltest && $(GO) test -v -count=1 -timeout 15m .
 

@@ -136,7 +136,7 @@ type Outcome struct {
 
 	// Revision is that of the value after it; absent in the value that was written with it, whose own it is, and where State is empty, which is that there was none.
 	Revision uint64 `json:"revision,omitempty"`
-	Kept     bool   `json:"-"` // its answer is stored under its key, or need not be
+	Kept     bool   `json:"-"` // what it has beside the value is stored, or need not be: its answer under its key, its dead letter
 }
 
 // The results of a command.

@@ -184,12 +184,14 @@ func (ix *Index) describeAll(ops []op, t *table, batch []feed.Update) []op {
 
 // horizon is what ended before which is forgotten. Values are stamped by the server, so its clock counts, as far as the newest of them tells it: that of this machine may be ahead by days.
 func (ix *Index) horizon(ops []op) int64 {
+	now, before := boottime.Now(), ix.newest
 	for i := range ops {
-		if at := ops[i].At; at > ix.newest {
-			ix.newest, ix.newestAt = at, boottime.Now()
-		}
+		ix.newest = max(ix.newest, ops[i].At)
 	}
-	return min(time.Now().UnixNano(), ix.newest+int64(boottime.Now()-ix.newestAt)) - int64(ix.opts.EndedFor)
+	if ix.newest > before {
+		ix.newestAt = now
+	}
+	return min(time.Now().UnixNano(), ix.newest+int64(now-ix.newestAt)) - int64(ix.opts.EndedFor)
 }
 
 // take applies a batch. A table that is not served yet needs no lock and has no readers.

@@ -113,16 +113,12 @@ func (m *Mutant) run(b overlay.Build) (string, error) {
 func (m *Mutant) first(program string, from, seeds uint64, most time.Duration) (seed uint64, by string, err error) {
 	var text output
 	c := overlay.Command(program, &text, "-seed", fmt.Sprint(from), "-seeds", fmt.Sprint(seeds), "-aim", m.Aim, "-first", "-within", most.String())
-	if err := c.Start(); err != nil {
-		return 0, "", err
-	}
-	kill := time.AfterFunc(most+hangs, func() { _ = c.Process.Kill() }) // fails only when it has ended
-	ended := c.Wait()
-	if !kill.Stop() {
-		return 0, "", errors.New("a seed has not ended, which is no way to find it")
-	}
-	if ended == nil {
+	var exit *exec.ExitError
+	switch ended := overlay.Within(c, most+hangs); {
+	case ended == nil:
 		return 0, "", nil
+	case !errors.As(ended, &exit): // one that does not end is no way to find it
+		return 0, "", ended
 	}
 	if f := seedOf.FindStringSubmatch(string(text)); f != nil {
 		seed, err = strconv.ParseUint(f[1], 10, 64)

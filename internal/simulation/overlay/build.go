@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // GoRoot is where the sources of the Go in use are.
@@ -134,4 +136,20 @@ func Command(program string, out io.Writer, args ...string) *exec.Cmd {
 	c.Env = append(os.Environ(), "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOGC=off", "GOMEMLIMIT=3GiB") // a seed that never ends shall not take the machine
 	c.Stdout, c.Stderr = out, out
 	return c
+}
+
+// ErrEndless says that a program of the simulation was killed, because a seed did not end: no clock runs in one in which somebody goes round in circles.
+var ErrEndless = errors.New("a seed does not end")
+
+// Within runs a [Command], and kills it where it does not end within a time.
+func Within(c *exec.Cmd, most time.Duration) error {
+	if err := c.Start(); err != nil {
+		return err
+	}
+	kill := time.AfterFunc(most, func() { _ = c.Process.Kill() }) // fails only when it has ended
+	err := c.Wait()
+	if !kill.Stop() {
+		return fmt.Errorf("%w within %s", ErrEndless, most)
+	}
+	return err
 }

@@ -12,12 +12,10 @@ import (
 // Aimed is the schedule of a seed in which one kind of fault strikes again and again, while clients go on for long enough to see what comes of it. The kind is one such as "again", or, with
 // the moment that it waits for, "zombie@timer"; none leaves the schedule as it is. Behind "tasks/", or with "tasks" alone, tasks are queued and run in all seeds. So it takes tens of seeds to show what comes of a guard that is missing, instead of thousands.
 func Aimed(o Options, what string) Options {
-	if rest, ok := strings.CutPrefix(what, "tasks"); ok {
-		what = strings.TrimPrefix(rest, "/")
-		if !o.Tasks {
-			o = withTasks(o)
-			o.Faults = slices.DeleteFunc(o.Faults, func(f Fault) bool { return f.Kind == "restore" })
-		}
+	what, tasks := ofTasks(what)
+	if tasks && !o.Tasks {
+		o = withTasks(o)
+		o.Faults = slices.DeleteFunc(o.Faults, func(f Fault) bool { return f.Kind == "restore" })
 	}
 	if what == "" {
 		return o
@@ -50,11 +48,18 @@ func Aimed(o Options, what string) Options {
 	return o
 }
 
+// ofTasks is an aim without the word that has tasks take part, and whether it has that.
+func ofTasks(what string) (rest string, tasks bool) {
+	if what == "tasks" {
+		return "", true
+	}
+	rest, tasks = strings.CutPrefix(what, "tasks/")
+	return rest, tasks
+}
+
 // Aims reports what [Aimed] knows nothing of: a seed without faults would show nothing.
 func Aims(what string) error {
-	if rest, ok := strings.CutPrefix(what, "tasks"); ok && (rest == "" || rest[0] == '/') {
-		what = strings.TrimPrefix(rest, "/")
-	}
+	what, _ = ofTasks(what)
 	known, at := []string{"restore"}, []string{}
 	for _, k := range slices.Concat(kinds, acts) {
 		known = append(known, k.kind)

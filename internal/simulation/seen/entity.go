@@ -120,13 +120,17 @@ func Rises(x *Entity, v *Value) string {
 
 // AsSent: commands are taken in the order in which their stream has them.
 func AsSent(x *Entity, ev *Event) string {
-	for i := len(x.Events) - 1; i >= 0 && ev.Numbered && ev.Sent[1] > 0; i-- {
-		if before := &x.Events[i]; before.Numbered && before.Sent[0] > 0 {
-			if before.Sent[0] > ev.Sent[1] {
-				return fmt.Sprintf("event %s is of command %d, and %s before it of command %d", ev.EventID, ev.Sent[1], before.EventID, before.Sent[0])
-			}
-			break
+	if !ev.Numbered || ev.Sent[1] == 0 {
+		return ""
+	}
+	for _, before := range slices.Backward(x.Events) {
+		switch {
+		case !before.Numbered || before.Sent[0] == 0:
+			continue
+		case before.Sent[0] > ev.Sent[1]:
+			return fmt.Sprintf("event %s is of command %d, and %s before it of command %d", ev.EventID, ev.Sent[1], before.EventID, before.Sent[0])
 		}
+		return ""
 	}
 	return ""
 }

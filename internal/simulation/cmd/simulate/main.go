@@ -70,13 +70,13 @@ func run(of string, seed, from uint64, seeds int, within time.Duration, jobs int
 			if seeds > 0 {
 				args = append(args, "-seeds", fmt.Sprint((seeds+jobs-1)/jobs))
 			}
-			failed[i] = runWithin(overlay.Command(program, &outputs[i], args...), within+shortening)
+			failed[i] = overlay.Within(overlay.Command(program, &outputs[i], args...), within+shortening)
 		})
 	}
 	all.Wait()
 	for i, err := range failed {
 		if err != nil && !outputs[i].ended {
-			fmt.Printf("the process ended during seed %s\n", outputs[i].seed)
+			fmt.Printf("the process ended during seed %s: %v\n", outputs[i].seed, err)
 		}
 	}
 	var exit *exec.ExitError
@@ -90,18 +90,6 @@ func run(of string, seed, from uint64, seeds int, within time.Duration, jobs int
 
 // shortening is how long a process may go on after its time: to end a seed, and to make up to three that have failed short.
 const shortening = 10 * time.Minute
-
-// runWithin runs a process, and kills it where it does not end: no clock runs in a seed in which somebody goes round in circles.
-func runWithin(c *exec.Cmd, within time.Duration) error {
-	if err := c.Start(); err != nil {
-		return err
-	}
-	defer time.AfterFunc(within, func() {
-		fmt.Printf("a seed does not end within %s; killing its process\n", within)
-		_ = c.Process.Kill()
-	}).Stop()
-	return c.Wait()
-}
 
 // output prints what a process says, line by line, but for which seed begins, which it remembers.
 type output struct {
