@@ -103,6 +103,9 @@ func (b Build) library() (mod, to string, err error) {
 
 // copied copies a directory whole or not at all: who breaks a build off leaves none that looks as if it were whole.
 func copied(from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
 	beside, err := os.MkdirTemp(filepath.Dir(to), "copying-")
 	if err != nil {
 		return err
