@@ -37,7 +37,7 @@ type Engine struct {
 	// StallAfter is how long one commit may take until its partition counts as stalled; 0 is a minute. What it waits for gives up before: a write after seconds, a read after 40.
 	StallAfter time.Duration
 
-	// ReconcileAfter is when the first pass over all entities begins; 0 is 30 s after the start.
+	// ReconcileAfter is when the first pass over all entities begins, and how often it is looked for partitions that were taken over; 0 is 30 s.
 	ReconcileAfter time.Duration
 
 	// DropAfter is how long after its end the value of an entity of a machine is dropped, by the time of the stream of commands. It must be longer than answers to keys are

@@ -82,7 +82,7 @@ func (p *partition) reconcile(ctx context.Context, it *item, outbox []machines.M
 	}
 	s.entity, s.dirty, s.dropped = next, true, s.dropped && it.repaired == nil
 	if problem == consumers.ProblemEventsLost { // the ids of those that are missing are free again
-		told := it.event(machines.EventReconciled, data)
+		told := event
 		told.Refusal = it.seq
 		s.outbox = append(reconcile.ToldBefore(told, missing), event)
 		return nil
@@ -109,9 +109,8 @@ func (p *partition) resume(ctx context.Context, s *cachedEntity) (err error) {
 	for _, m := range s.m.Pending(s.entity) {
 		var there bool
 		if m.Kind == machines.KindTimer {
-			var armed uint64
-			armed, err = p.armed(ctx, s, m.Name)
-			there = armed == m.Version
+			armed, at, failed := p.armed(ctx, s, m.Name)
+			there, err = armed == m.Version && at.Equal(m.At), failed
 		} else {
 			m.At = time.Now() // the stream may still know the id under which it was lost
 			there, err = p.e.reader().UnderWay(ctx, s.m, s.key, &m, s.entity.Effects[m.Name].ID)

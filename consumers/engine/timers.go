@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/bcc94042/instar/consumers/bulkack"
 	"github.com/bcc94042/instar/machines"
@@ -75,7 +76,7 @@ func (s *cachedEntity) dropReplacedTimers() {
 // replaceable finds the schedule that a timer would replace. One that was armed at a later version is somebody else's,
 // who has written the entity since, or of a version that the bucket has lost.
 func (p *partition) replaceable(ctx context.Context, t schedule) error {
-	armed, err := p.armed(ctx, t.cached, t.msg.Name)
+	armed, _, err := p.armed(ctx, t.cached, t.msg.Name)
 	if err != nil || armed <= t.msg.Version {
 		return err
 	}
@@ -90,13 +91,13 @@ func (p *partition) replaceable(ctx context.Context, t schedule) error {
 	return nil
 }
 
-// armed is the version of a timer's schedule in the stream, 0 when there is none. The cached entity knows its sequence then.
-func (p *partition) armed(ctx context.Context, s *cachedEntity, name string) (uint64, error) {
-	version, seq, err := p.e.reader().Armed(ctx, s.m.Name, s.key, name)
+// armed is the version of a timer's schedule in the stream, and when it fires; 0 when there is none. The cached entity knows its sequence then.
+func (p *partition) armed(ctx context.Context, s *cachedEntity, name string) (uint64, time.Time, error) {
+	version, at, seq, err := p.e.reader().Armed(ctx, s.m.Name, s.key, name)
 	if err == nil {
 		s.setSchedule(name, seq)
 	}
-	return version, err
+	return version, at, err
 }
 
 // setSchedule keeps where the schedule of a timer lies in the stream; 0 is nowhere.

@@ -140,6 +140,30 @@ func TestATimerThatFiresEarlyIsArmedAgain(t *testing.T) {
 	w.CheckStory("a")
 }
 
+// A schedule of a life that is lost, in which the entity had the same version, is none of this life: it fires at another time.
+func TestAScheduleOfALostLifeIsReplaced(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
+	w.Ask(consumertest.ToThing("a", "create", ""))
+	w.Ask(consumertest.ToThing("a", "work", `{"how":"nobody works"}`))
+	subject := w.Names.Timer("thing", "default.a", "deadline")
+	var armed []*jetstream.RawStreamMsg
+	w.Eventually("the schedule", func() bool { armed = w.Stream(streams.CommandStream, subject); return len(armed) == 1 })
+	w.Stop()
+	e, _ := w.Entity(consumertest.Things, "default.a")
+	lost := &nats.Msg{Subject: subject, Data: armed[0].Data, Header: nats.Header{}}
+	streams.Schedule(lost, e.Timers["deadline"].At.Add(time.Hour), w.Names.Stored("thing", "default.a", machines.CommandElapsed))
+	_, err := w.JS.PublishMsg(w.Ctx, lost)
+	require.NoError(t, err)
+	require.NotEqual(t, armed[0].Header.Get("Nats-Schedule"), w.Stream(streams.CommandStream, subject)[0].Header.Get("Nats-Schedule"))
+	w.start()
+	w.Ask(consumertest.ToThing("a", "idle", ""))
+	w.Eventually("the schedule of the value", func() bool {
+		all := w.Stream(streams.CommandStream, subject)
+		return len(all) == 1 && all[0].Header.Get("Nats-Schedule") == armed[0].Header.Get("Nats-Schedule")
+	})
+}
+
 // An outdated schedule that fires makes the server purge its subject, with a newer schedule if one was just stored.
 func TestNewerTimerSurvivesTheFiringOfAnOlderOne(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,6 @@
 package reconcile
 
-// Passes.Run runs beside the loops of the engine, which makes it, for as long as that does. Every 30 s it chooses the partitions of this process that are due (begin), those just taken over among them, and goes
+// Passes.Run runs beside the loops of the engine, which makes it, for as long as that does. Every 30 s, unless a pass is under way, it chooses the partitions of this process that are due (begin), those just taken over among them, and goes
 // through the entities of each machine there: those that the index lists (Listed), and those that only events tell of (Missing). Of each it asks the owner's view whether something is missing (Lacks); inspect has the
 // owner look again where it is.
 
@@ -31,7 +31,7 @@ const (
 type Passes struct {
 	consumers.Deps
 	Indexes *index.Map    // of the machines
-	After   time.Duration // when the first pass begins; 0 is 30 s
+	After   time.Duration // when the first pass begins, and how often it is looked for partitions that were taken over; 0 is 30 s
 
 	// Owns reports whether this process has a partition now.
 	Owns func(partition int) bool
@@ -40,7 +40,7 @@ type Passes struct {
 	Lacks func(ctx context.Context, m *machines.Machine, key string, found History) (bool, error)
 
 	found  History               // the stream of commands, at the start of the pass
-	passed map[int]time.Duration // when the last pass over a partition of this process began, by the clock since boot
+	passed map[int]time.Duration // when the last pass over a partition of this process ended, by the clock since boot
 	due    map[int]bool          // the partitions that are passed over
 }
 
@@ -66,15 +66,13 @@ func (p *Passes) Run(ctx context.Context) {
 				return
 			}
 		}
+		p.end()
 	}
 }
 
 // begin chooses the partitions that are to be passed over, and reports whether there are any.
 func (p *Passes) begin() bool {
 	now := boottime.Now()
-	if p.passed == nil {
-		p.passed = map[int]time.Duration{}
-	}
 	p.due = map[int]bool{}
 	for n := range streams.Partitions {
 		at, ok := p.passed[n]
@@ -82,16 +80,29 @@ func (p *Passes) begin() bool {
 		case !p.Owns(n):
 			delete(p.passed, n)
 		case !ok || now-at >= passEvery:
-			p.passed[n], p.due[n] = now, true
+			p.due[n] = true
 		}
 	}
 	return len(p.due) > 0
 }
 
-// looks reports whether an entity is to be looked at.
+// looks reports whether an entity is to be looked at. A partition that has gone meanwhile is not passed over, also where it comes back.
 func (p *Passes) looks(m *machines.Machine, key string) bool {
 	n := streams.Partition(m.Name, key)
-	return p.due[n] && p.Owns(n)
+	if p.due[n] && !p.Owns(n) {
+		delete(p.due, n)
+	}
+	return p.due[n]
+}
+
+// end notes the partitions that were passed over.
+func (p *Passes) end() {
+	if p.passed == nil {
+		p.passed = map[int]time.Duration{}
+	}
+	for n := range p.due {
+		p.passed[n] = boottime.Now()
+	}
 }
 
 // Listed looks at the entities of a machine that the index lists.

@@ -5,23 +5,30 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
 
-// Armed is the version at which the schedule of a timer in the stream was armed, and its sequence; both are 0 when there is none.
-func (r Reader) Armed(ctx context.Context, machine, key, timer string) (version, seq uint64, err error) {
+// Armed is the version at which the schedule of a timer in the stream was armed, when it fires, and its sequence; all are 0 when there is none. Another time than that of the value is of a life that is lost, in
+// which the entity had the same version.
+func (r Reader) Armed(ctx context.Context, machine, key, timer string) (version uint64, at time.Time, seq uint64, err error) {
 	stored, err := streams.Last(ctx, r.NC, r.Names.Stream(streams.CommandStream), r.Names.Timer(machine, key, timer))
 	if err != nil {
-		return 0, 0, fmt.Errorf("cannot look for timer %s of %s %s: %w", timer, machine, key, err)
+		return 0, at, 0, fmt.Errorf("cannot look for timer %s of %s %s: %w", timer, machine, key, err)
 	}
 	if stored == nil {
-		return 0, 0, nil
+		return 0, at, 0, nil
 	}
 	var body machines.Elapsed
 	_ = json.Unmarshal(stored.Data, &body) // what cannot be read is nobody's, and is replaced
-	return body.Armed, stored.Sequence, nil
+	if h, err := nats.DecodeHeadersMsg(stored.Header); err == nil {
+		at, _ = time.Parse("@at "+time.RFC3339Nano, streams.Header(h, "Nats-Schedule")) // as streams.Schedule writes it
+	}
+	return body.Armed, at, stored.Sequence, nil
 }
 
 // UnderWay reports whether an effect lies in its stream under an attempt, or the result of that attempt waits among the commands. A worker
