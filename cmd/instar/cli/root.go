@@ -19,6 +19,7 @@ import (
 	"github.com/bcc94042/instar/cmd/instar/cli/sizes"
 	"github.com/bcc94042/instar/cmd/instar/demo"
 	"github.com/bcc94042/instar/cmd/instar/demo/platform"
+	"github.com/bcc94042/instar/cmd/instar/demo/repositories"
 	"github.com/bcc94042/instar/server"
 )
 
@@ -77,6 +78,6 @@ precondition), 5 not allowed, 6 still under way when the wait ended, 7 ended in 
 // demos are those of one folder, and those that have folders of their own.
 func demos(p *command.Program) *cobra.Command {
 	g := demo.Command(p)
-	g.AddCommand(platform.Commands()...)
+	g.AddCommand(append(platform.Commands(), repositories.Commands()...)...)
 	return g
 }

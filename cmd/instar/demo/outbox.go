@@ -48,7 +48,6 @@ and postgres, and leaves nothing behind. The exit code is 1 when anything is los
 	box.Flags().Bool("fast", false, "about 15 seconds instead of a minute")
 	server := &cobra.Command{Use: "nats-server DIR LISTEN", Short: "The NATS server of a demo", Hidden: true, Args: command.Arguments("DIR", "LISTEN"), RunE: demoServer}
 	g.AddCommand(box, demoDiscoveryCommand(p), server)
-	g.AddCommand(demoTasksCommands()...)
 	g.AddCommand(demoTenantCommands()...)
 	return g
 }
@@ -154,9 +153,9 @@ func (d *outboxDemo) havoc(ctx context.Context) error {
 		kill func() error
 		back func(context.Context) error
 	}{
-		{"the relay", d.relay.kill, func(context.Context) error { return d.relay.start() }},
+		{"the relay", d.relay.Kill, func(context.Context) error { return d.relay.start() }},
 		{"Postgres", d.cluster.Kill, d.cluster.Restart},
-		{"NATS", d.nats.kill, func(context.Context) error { return d.nats.start() }},
+		{"NATS", d.nats.Kill, func(context.Context) error { return d.nats.start() }},
 	}
 	for i := range d.kills {
 		if err := wait.Pause(ctx, d.pause); err != nil {
@@ -196,7 +195,7 @@ func (d *outboxDemo) close() error {
 	var err error
 	for _, p := range []*demoProcess{d.relay, d.nats} {
 		if p != nil && p.PID() != 0 {
-			err = errors.Join(err, p.kill())
+			err = errors.Join(err, p.Kill())
 		}
 	}
 	if d.nc != nil {

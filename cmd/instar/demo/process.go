@@ -105,8 +105,8 @@ func (p *demoProcess) launch() (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// kill is kill -9, and waits until it has gone.
-func (p *demoProcess) kill() error {
+// Kill is kill -9, and waits until it has gone.
+func (p *demoProcess) Kill() error {
 	p.mu.Lock()
 	cmd, ended := p.cmd, p.ended
 	p.cmd = nil
@@ -141,7 +141,7 @@ func (p *demoProcess) End(ctx context.Context) error {
 	case <-ended:
 		return nil
 	case <-ctx.Done():
-		return errors.Join(fmt.Errorf("%v does not stop", p.args), p.kill())
+		return errors.Join(fmt.Errorf("%v does not stop", p.args), p.Kill())
 	}
 }
 

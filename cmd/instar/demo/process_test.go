@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,7 +9,22 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/cmd/instar/cli/command"
 )
+
+// TestMain is also the program that the demos start again.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "demo" {
+		cmd := Command(&command.Program{})
+		cmd.SetArgs(os.Args[2:])
+		if err := cmd.ExecuteContext(context.Background()); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
 
 // What ends by itself is started again where that is wanted, until it is killed.
 func TestAProcessThatEndsIsStartedAgain(t *testing.T) {
@@ -23,12 +39,12 @@ func TestAProcessThatEndsIsStartedAgain(t *testing.T) {
 		}
 		if !again {
 			<-p.ended
-			require.ErrorContains(t, p.kill(), "had ended by itself")
+			require.ErrorContains(t, p.Kill(), "had ended by itself")
 			require.Equal(t, 1, starts())
 			continue
 		}
 		require.Eventually(t, func() bool { return starts() > 1 }, time.Minute, 10*time.Millisecond)
-		require.NoError(t, p.kill())
+		require.NoError(t, p.Kill())
 		require.Zero(t, p.PID())
 	}
 }

@@ -142,7 +142,7 @@ func (d *tenantDemo) close() error {
 		d.nc.Close()
 	}
 	if d.server != nil && d.server.PID() != 0 {
-		err = errors.Join(err, d.server.kill())
+		err = errors.Join(err, d.server.Kill())
 	}
 	if d.cluster != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -222,8 +222,11 @@ func (d *tenantDemo) plan(ctx context.Context) error {
 		return err
 	}
 	s, err := d.until(ctx, func(s *tenantSession) bool { return s.State == database.Cancelled })
-	if err != nil || s.Data.Plan == nil {
-		return errors.Join(err, errors.New("there is no plan"))
+	if err != nil {
+		return err
+	}
+	if s.Data.Plan == nil {
+		return fmt.Errorf("there is no plan: the session is %s: %v", s.State, s.LastError)
 	}
 	d.tell("the plan: %s; %d rows (%v), about %.1f s", strings.Join(s.Data.Plan.Steps, ", "), s.Data.Plan.Total, s.Data.Plan.Rows, s.Data.Plan.Seconds)
 	d.tell("it makes: %v", s.Data.Plan.Resources)
@@ -256,6 +259,9 @@ func (d *tenantDemo) move(ctx context.Context) error {
 	s, err := d.until(ctx, ready)
 	if err != nil {
 		return err
+	}
+	if s.State != database.Failed || s.Data.FailedFrom != database.Verifying {
+		return fmt.Errorf("a trigger changes rows, and the session is %s: %v", s.State, s.LastError)
 	}
 	d.tell("it was moved again, and is held: %v", s.LastError)
 	if err := d.straighten(ctx, s.Data.Database.Name); err != nil {

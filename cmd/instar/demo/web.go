@@ -216,6 +216,7 @@ func (c *demoCallers) begin() *demoCount {
 
 func (c *demoCallers) stop() { c.end() }
 
+// readJSON reads an answer that must be 200.
 func readJSON(c *http.Client, req *http.Request, v any) error {
 	resp, err := c.Do(req)
 	if err != nil {

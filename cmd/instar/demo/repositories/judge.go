@@ -1,4 +1,4 @@
-package demo
+package repositories
 
 import (
 	"cmp"
@@ -17,8 +17,9 @@ import (
 )
 
 // board are the states of tasks, by <repository>.<task>.
-type board map[string]string // count counts those of a name, or of any (empty), in a state
+type board map[string]string
 
+// count is how many tasks of that name are in the state; empty is any name.
 func (b board) count(id, state string) (n int) {
 	for key, s := range b {
 		if s == state && (id == "" || strings.HasSuffix(key, "."+id)) {

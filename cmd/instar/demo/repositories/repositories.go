@@ -1,7 +1,8 @@
-package demo
+// Package repositories is the demo of tasks: three repositories are cloned and analysed under limits, by a server that is killed meanwhile.
+package repositories
 
-// Three repositories are cloned and analysed under limits, by a server that is killed meanwhile: tasksDemo.run goes through the acts, follow draws the board from
-// what GET /v1/tasks answers, and judge (tasks_judge.go) reads in the events of all tasks what was run when.
+// tasksDemo.run goes through the acts, follow draws the board from
+// what GET /v1/tasks answers, and judge (judge.go) reads in the events of all tasks what was run when.
 
 import (
 	"context"
@@ -20,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
+	"github.com/bcc94042/instar/cmd/instar/demo"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/queue"
 	"github.com/bcc94042/instar/machines/repository"
@@ -29,8 +31,8 @@ import (
 	"github.com/bcc94042/instar/server/tasks"
 )
 
-// demoTasksCommands show what tasks promise: the demo, and the server that it kills.
-func demoTasksCommands() []*cobra.Command {
+// Commands show what tasks promise: the demo, and the server that it kills.
+func Commands() []*cobra.Command {
 	cmd := &cobra.Command{
 		Use: "tasks [URL...]", Short: "Repositories are cloned and analysed under limits while the server is killed", Args: cobra.ArbitraryArgs,
 		Long: `Makes three repositories with git, or takes those whose URLs are given, and starts a server as a process of its own. It clones
@@ -51,12 +53,12 @@ an attempt ended twice or never, or when a repository is not completed. Document
 		},
 	}
 	cmd.Flags().Bool("fast", false, "smaller repositories")
-	server := &cobra.Command{Use: "tasks-server DIR LISTEN", Short: "The server of a demo", Hidden: true, Args: command.Arguments("DIR", "LISTEN"), RunE: demoTasksServer}
+	server := &cobra.Command{Use: "tasks-server DIR LISTEN", Short: "The server of a demo", Hidden: true, Args: command.Arguments("DIR", "LISTEN"), RunE: serve}
 	return []*cobra.Command{cmd, server}
 }
 
-// demoTasksServer serves tasks until it is killed.
-func demoTasksServer(cmd *cobra.Command, args []string) error {
+// serve serves tasks until it is killed.
+func serve(cmd *cobra.Command, args []string) error {
 	cfg := config.Defaults(config.Dev)
 	cfg.Data, cfg.HTTP.Listen, cfg.NATS.Listen, cfg.Log.Level = args[0], args[1], "", "error"
 	cfg.Outbox.Postgres = config.PostgresOff
@@ -69,7 +71,10 @@ func demoTasksServer(cmd *cobra.Command, args []string) error {
 }
 
 // The limits of the demo.
-const tasksAtATime, ofRepository = 2, 1
+const (
+	tasksAtATime = 2
+	ofRepository = 1
+)
 
 // tasksDemo is one run.
 type tasksDemo struct {
@@ -78,14 +83,14 @@ type tasksDemo struct {
 	began   time.Time
 	urls    []string
 	commits int // of each repository that is made
-	kills   int
 
-	dir, url string
-	server   *demoProcess
-	service  *patience
-	names    []string
-	drawn    int // lines of the board
-	seen     map[string]string
+	dir, listen, url string
+	server           *demo.Process
+	service          *patience
+	names            []string
+	drawn            int // lines of the board
+	seen             map[string]string
+	kills            int
 }
 
 func (d *tasksDemo) tell(format string, args ...any) {
@@ -113,7 +118,7 @@ func (d *tasksDemo) close() error {
 		d.service.close()
 	}
 	if d.server != nil && d.server.PID() != 0 {
-		err = d.server.kill()
+		err = d.server.Kill()
 	}
 	return errors.Join(err, os.RemoveAll(filepath.Join(d.dir, "data")), os.RemoveAll(filepath.Join(d.dir, "origin")))
 }
@@ -145,30 +150,32 @@ func (d *tasksDemo) makeRepositories(ctx context.Context) error {
 // start starts the server, again or for the first time.
 func (d *tasksDemo) start(ctx context.Context) error {
 	if d.url == "" {
-		address, err := FreeAddress()
+		address, err := demo.FreeAddress()
 		if err != nil {
 			return err
 		}
-		d.url = "http://" + address
-		d.server = &demoProcess{args: []string{"demo", "tasks-server", filepath.Join(d.dir, "data"), address}, log: filepath.Join(d.dir, "server.log")}
+		d.listen, d.url = address, "http://"+address
 	}
-	if err := d.server.start(); err != nil {
+	log := filepath.Join(d.dir, "server.log")
+	server, err := demo.Start(log, nil, "demo", "tasks-server", filepath.Join(d.dir, "data"), d.listen)
+	if err != nil {
 		return err
 	}
-	if err := Await(ctx, "the server", func() error { return d.Ask(ctx, http.MethodGet, "/readyz", nil, nil) }); err != nil {
-		return fmt.Errorf("%w: %s", err, LastWords(d.server.log))
+	d.server = server
+	if err := demo.Await(ctx, "the server", func() error { return d.Ask(ctx, http.MethodGet, "/readyz", nil, nil) }); err != nil {
+		return fmt.Errorf("%w: %s", err, demo.LastWords(log))
 	}
 	d.tell("the server runs as process %d", d.server.PID())
 	return nil
 }
 
 func (d *tasksDemo) Ask(ctx context.Context, method, path string, body, into any) error {
-	return Ask(ctx, method, d.url+path, body, into)
+	return demo.Ask(ctx, method, d.url+path, body, into)
 }
 
 // post tries again while the server is not ready for it, or, asked for many tasks, has not asked for all.
 func (d *tasksDemo) post(ctx context.Context, path string, body any) error {
-	return Await(ctx, path, func() error {
+	return demo.Await(ctx, path, func() error {
 		var out struct{ Incomplete bool }
 		if err := d.Ask(ctx, http.MethodPost, path, body, &out); err != nil || !out.Incomplete {
 			return err
@@ -203,7 +210,7 @@ func (d *tasksDemo) analyze(ctx context.Context) error {
 	if err := d.follow(ctx, "some are done", func(b board) bool { return b.count("", task.Succeeded) >= len(d.names)+most/4 }); err != nil {
 		return err
 	}
-	if err := d.server.kill(); err != nil {
+	if err := d.server.Kill(); err != nil {
 		return err
 	}
 	d.kills++
@@ -251,7 +258,7 @@ func (p *patience) close() {
 // cancel cancels a task that waits for an answer.
 func (d *tasksDemo) cancel(ctx context.Context) (err error) {
 	d.service = &patience{came: make(chan struct{}, 1)}
-	if d.service.address, err = FreeAddress(); err != nil {
+	if d.service.address, err = demo.FreeAddress(); err != nil {
 		return err
 	}
 	if err := d.service.open(); err != nil {
@@ -307,7 +314,7 @@ func (d *tasksDemo) redrive(ctx context.Context) error {
 // finish waits for the states of the repositories.
 func (d *tasksDemo) finish(ctx context.Context) error {
 	for _, name := range d.names {
-		if err := Await(ctx, "repository "+name, func() error {
+		if err := demo.Await(ctx, "repository "+name, func() error {
 			var e struct{ State string }
 			err := d.Ask(ctx, http.MethodGet, "/v1/repositories/"+name, nil, &e)
 			if err == nil && e.State != repository.Completed {
@@ -339,7 +346,10 @@ func (d *tasksDemo) fetch(ctx context.Context) error {
 					return err
 				}
 				to := filepath.Join(d.dir, "documents", name)
-				if err := errors.Join(os.MkdirAll(to, 0o700), os.WriteFile(filepath.Join(to, file), text, 0o600)); err != nil {
+				if err := os.MkdirAll(to, 0o700); err != nil {
+					return err
+				}
+				if err := os.WriteFile(filepath.Join(to, file), text, 0o600); err != nil {
 					return err
 				}
 				n++
