@@ -165,16 +165,20 @@ func (l *loop) uncircle() {
 	look = func(key string) {
 		looked[key] = open
 		for _, up := range l.runs.of[key] {
+			if len(l.runs.of[up]) == 0 {
+				continue
+			}
 			if looked[up] == 0 {
 				look(up)
-			} else if _, _, id := split(up); looked[up] == open && l.ledger.slots[key] == nil {
+			} else if looked[up] == open && l.ledger.slots[key] == nil {
+				_, _, id := split(up)
 				l.send(publish.Command{Machine: task.Machine.Name, Key: key, Name: task.CommandCancel, Reason: "it runs after " + id + ", which runs after it"})
 			}
 		}
 		looked[key] = done
 	}
-	for key := range l.runs.of {
-		if looked[key] == 0 {
+	for key := range l.runs.by { // who is in a circle waits, and is waited for
+		if len(l.runs.of[key]) > 0 && looked[key] == 0 {
 			look(key)
 		}
 	}

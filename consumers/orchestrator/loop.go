@@ -32,7 +32,7 @@ type Orchestrator struct {
 	Replicas  int           // of the bucket of slots
 	Metrics   Metrics       // nil measures nothing
 	KeepEnded time.Duration // how long tasks stay that have ended; 0 is for ever
-	CloneFor  time.Duration // how long a clone may take that has no timeout of its own or of its type; 0 is as long as any task
+	CloneFor  time.Duration // how long a clone may take that has no timeout of its own or of its type; 0 is as long as any task. No node clones for longer than its own configuration says
 
 	clock      func() time.Time // nil is the system's; for tests
 	sweepEvery time.Duration    // the same: of the usual length if it is zero

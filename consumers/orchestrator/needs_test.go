@@ -57,7 +57,7 @@ func TestNothingWaitsForACloneThatHasEnded(t *testing.T) {
 	w.comes(repository.Machine, "a", repository.Completed)
 }
 
-// A clone may take as long as clones may, not only as long as any task; what a user says of it, or of its type, holds.
+// A clone may take as long as clones may, not only as long as any task; what a user says of it, or of its type, comes first.
 func TestAClonesTimeIsThatOfClones(t *testing.T) {
 	t.Parallel()
 	w := setup(t, embedded.Interval)

@@ -111,7 +111,6 @@ func TestAChainHasItsPlaces(t *testing.T) {
 	})
 }
 
-// The second message of a chain is refused for good: the first stays, the third is not written, neighbours are.
 // A message that the stream has had before does not set the chain back: others have come since, and whoever keeps Last would take these for none.
 func TestAMessageOfBeforeDoesNotSetAChainBack(t *testing.T) {
 	t.Parallel()
@@ -131,6 +130,7 @@ func TestAMessageOfBeforeDoesNotSetAChainBack(t *testing.T) {
 	})
 }
 
+// The second message of a chain is refused for good: the first stays, the third is not written, neighbours are.
 func TestAChainBreaksInTheMiddle(t *testing.T) {
 	t.Parallel()
 	inBoth(t, func(t *testing.T, g *ground, a *Appender) {
