@@ -14,8 +14,7 @@ import (
 )
 
 // What no session is about is found, wherever it is, and so is what a session is about and is not there. Of a move that goes on, or has ended well, there is nothing to tell.
-func TestWhatMovesHaveLeftIsFound(t *testing.T) {
-	t.Parallel()
+func TestWhatMovesHaveLeftIsFound(t *testing.T) { // not beside the sweeps of others, which remove what it puts away
 	s, target := ready(t, "leaving", "tenant_leaving")
 	server := pg.Address{DSN: s.p.Server.DSN}
 	session := s.e.Key()

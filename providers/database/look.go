@@ -148,8 +148,7 @@ func (p *Provider) Sweep(ctx context.Context) ([]string, error) {
 func (p *Provider) unlink(ctx context.Context) error {
 	kept := &pg.Kept{}
 	defer kept.Close()
-	source := p.Source
-	source.Name, source.Kept = "instar sweep", kept
+	source := p.shared(kept)
 	conn, err := pg.Connect(ctx, source)
 	if err != nil {
 		return fmt.Errorf("source: %w", err)

@@ -99,10 +99,8 @@ func (j *job) resources() (list []machine.Resource, err error) {
 		add("subscription", server, j.link.Name())
 	}
 	if j.body.Request.Mode != machine.ModeSnapshot {
-		for _, t := range j.report.Tables {
-			if t.Kind == catalog.Tenant || t.Kind == catalog.Child {
-				add("trigger", t.String(), j.source.Triggers())
-			}
+		for _, t := range j.kinds(catalog.Tenant, catalog.Child) {
+			add("trigger", t.String(), j.source.Triggers())
 		}
 	}
 	add("routing", shared, "public.tenant_runtime, "+j.body.Request.EnterpriseID)

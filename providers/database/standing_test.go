@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -88,11 +89,15 @@ func TestOfTwoRunsOfAComparisonOneGoesOn(t *testing.T) {
 			body.Database = &a
 		}
 	}
-	fenced, stands, goesOn := false, make(chan struct{}), make(chan struct{})
+	var fenced atomic.Bool
+	stands, goesOn := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	earlier := &database.Provider{Server: s.p.Server, Catalogue: s.p.Catalogue, Migrations: s.p.Migrations, Keys: s.p.Keys, RangeRows: s.p.RangeRows, Parallel: 1, From: s.p.Source.DSN}
 	earlier.Source = databasetest.Through(t, s.p.Source, func(sql string) databasetest.Fault {
-		if fenced = fenced || strings.Contains(sql, "create or replace trigger"); !fenced || !strings.Contains(sql, "pg_logical_slot_peek_binary_changes") {
+		if strings.Contains(sql, "create or replace trigger") {
+			fenced.Store(true)
+		}
+		if !fenced.Load() || !strings.Contains(sql, "pg_logical_slot_peek_binary_changes") {
 			return databasetest.None
 		}
 		once.Do(func() { close(stands) })

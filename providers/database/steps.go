@@ -181,7 +181,7 @@ func (j *job) replicate(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := j.link.AwaitCopy(ctx, nil); err != nil {
+	if err := j.link.AwaitCopy(ctx); err != nil {
 		return err
 	}
 	return j.link.CatchUp(ctx)

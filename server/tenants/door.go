@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"sync"
 	"time"
 
@@ -125,19 +126,30 @@ func (d *door) remember(enterprise string, e entrant) {
 	d.admitted[enterprise] = e
 }
 
-// holder is another session that has a tenant: one that has not ended, of any machine, in any namespace; or one that was let in just now.
-func (d *door) holder(enterprise, of, key string) (other, state string) {
-	for name, k := range d.kinds {
-		for q := (index.Query{States: k.holding, Limit: 500}); ; {
-			page := k.Index.List(q)
-			for _, item := range page.Items {
-				if tenant, _ := item.Value.(string); tenant == enterprise && (item.Key != key || name != of) {
-					return said(name, item.Key), item.State
+// holders are all sessions that have a tenant, by their machines.
+func (d *door) holders() iter.Seq2[string, index.Item] {
+	return func(yield func(string, index.Item) bool) {
+		for name, k := range d.kinds {
+			for q := (index.Query{States: k.holding, Limit: 500}); ; {
+				page := k.Index.List(q)
+				for _, item := range page.Items {
+					if !yield(name, item) {
+						return
+					}
+				}
+				if q.After = page.Next; q.After == "" {
+					break
 				}
 			}
-			if q.After = page.Next; q.After == "" {
-				break
-			}
+		}
+	}
+}
+
+// holder is another session that has a tenant: one that has not ended, of any machine, in any namespace; or one that was let in just now.
+func (d *door) holder(enterprise, of, key string) (other, state string) {
+	for name, item := range d.holders() {
+		if tenant, _ := item.Value.(string); tenant == enterprise && (item.Key != key || name != of) {
+			return said(name, item.Key), item.State
 		}
 	}
 	e, recent := d.admitted[enterprise]

@@ -2,6 +2,7 @@ package tenants
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"reflect"
 	"time"
@@ -11,7 +12,6 @@ import (
 	"github.com/bcc94042/instar/api/auth"
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
-	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/providers/database"
 )
 
@@ -45,8 +45,8 @@ func (l *leftovers) routes(r *rest.Router) []*rest.Route {
 }
 
 func (l *leftovers) show(q *rest.Request) error {
-	if q.Who.Namespace != auth.AnyNamespace {
-		return problem.New(problem.CodeForbidden, "a token of one namespace may not see what is of all tenants")
+	if p := q.Who.OfAll("leftovers of tenants"); p != nil {
+		return p
 	}
 	ctx, cancel := context.WithTimeout(q.Context(), 30*time.Second)
 	defer cancel()
@@ -75,6 +75,9 @@ func (l *leftovers) list(ctx context.Context) (list []database.Leftover, err err
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
+		if quiet := k.Index.Stale(); quiet > 0 { // what has begun since would look as if nobody knew it
+			return nil, fmt.Errorf("the last that this server heard of the sessions is %s old", quiet.Round(time.Second))
+		}
 	}
 	if list, err = l.servers[0].provider.SharedLeftovers(ctx, known); err != nil {
 		return nil, err
@@ -93,16 +96,8 @@ func (l *leftovers) list(ctx context.Context) (list []database.Leftover, err err
 // sessions are those that have a tenant, of all machines, as the databases name them.
 func (d *door) sessions() map[string]bool {
 	all := map[string]bool{}
-	for name, k := range d.kinds {
-		for q := (index.Query{States: k.holding, Limit: 500}); ; {
-			page := k.Index.List(q)
-			for _, item := range page.Items {
-				all[database.SessionName(name, item.Key)] = true
-			}
-			if q.After = page.Next; q.After == "" {
-				break
-			}
-		}
+	for name, item := range d.holders() {
+		all[database.SessionName(name, item.Key)] = true
 	}
 	return all
 }

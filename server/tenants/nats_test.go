@@ -76,16 +76,16 @@ func TestNATSDiesWhileATenantIsMoved(t *testing.T) {
 			m.Start()
 			m.OK("POST", path(tenant, "move")+"/request", fmt.Sprintf(`{"mode":%q}`, mode))
 			var died []string
-			require.Eventually(t, func() bool {
-				state, _ := m.seen(tenant, "move")
-				require.NotEqual(t, "failed", state)
+			for state, began := "", time.Now(); state != "ready"; time.Sleep(5 * time.Millisecond) {
+				require.Less(t, time.Since(began), 5*time.Minute, "it is %s, and was killed in %v", state, died)
+				state, _ = m.seen(tenant, "move")
+				require.NotEqual(t, "failed", state, "it was killed in %v", died)
 				if state != "" && state != "ready" && !slices.Contains(died, state) {
 					died = append(died, state)
 					kill()
 					kill = startNATS(t, dir, listen)
 				}
-				return state == "ready"
-			}, 5*time.Minute, 5*time.Millisecond, "it was killed in %v", died)
+			}
 			require.Greater(t, len(died), 2, "%v", died)
 			databasetest.Same(t, m.source, m.target(tenant), tenant)
 			require.Equal(t, before, databasetest.Everything(t, m.source))

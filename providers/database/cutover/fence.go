@@ -57,7 +57,7 @@ func (s *Source) Lift(ctx context.Context, tables []*catalog.Table) error {
 			if standing, err := s.stands(ctx, conn, t); err != nil {
 				return err
 			} else if !standing {
-				drop = drop[4:] // without waiting for writers
+				drop = drop[len(events):] // without waiting for writers
 			}
 			if err := s.eachTable(ctx, conn, t, drop); err != nil {
 				return fmt.Errorf("cannot lift the fence of table %s: %w", t, err)

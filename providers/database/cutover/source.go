@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -158,7 +157,7 @@ func (s *Source) take(ctx context.Context, tx pgx.Tx) error {
 	var current bool
 	err = tx.QueryRow(ctx, `select exists (select from instar.compared where enterprise_id = $1 and session = $2 and fence = $3 and run = $4)`, s.Enterprise, s.Session, s.Attempt, s.Run).Scan(&current)
 	if err == nil && !current {
-		err = pg.Later(time.Second, "another run of the comparison has begun")
+		err = pg.AnotherRun()
 	}
 	return err
 }

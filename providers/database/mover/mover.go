@@ -143,7 +143,7 @@ func (m *Mover) fenced(ctx context.Context, conn *pgx.Conn, do func(pgx.Tx) erro
 		case seen != m.Fence:
 			return &pg.ObsoleteError{Fence: m.Fence, Seen: seen}
 		case run != m.Run:
-			return pg.Later(time.Second, "another run of the comparison has begun")
+			return pg.AnotherRun()
 		}
 		return do(tx)
 	})

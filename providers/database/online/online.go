@@ -214,14 +214,11 @@ func (l *Link) Status(ctx context.Context) (s Status, err error) {
 }
 
 // AwaitCopy returns when the initial copy of every table is done.
-func (l *Link) AwaitCopy(ctx context.Context, told func(Status)) error {
+func (l *Link) AwaitCopy(ctx context.Context) error {
 	for {
 		s, err := l.Status(ctx)
 		if err != nil {
 			return err
-		}
-		if told != nil {
-			told(s)
 		}
 		if s.Tables > 0 && len(s.Whole) == s.Tables {
 			return nil

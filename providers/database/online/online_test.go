@@ -77,7 +77,7 @@ func TestATenantIsCopiedWhileItIsWrittenTo(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	require.NoError(t, l.AwaitCopy(ctx, nil))
+	require.NoError(t, l.AwaitCopy(ctx))
 	require.NoError(t, l.CatchUp(ctx))
 	status, err := l.Status(ctx)
 	require.NoError(t, err)

@@ -46,6 +46,9 @@ func Later(after time.Duration, format string, args ...any) error {
 	return &LaterError{Message: fmt.Sprintf(format, args...), After: after}
 }
 
+// AnotherRun is the [LaterError] of a run of a comparison beside which a later one has begun.
+func AnotherRun() error { return Later(time.Second, "another run of the comparison has begun") }
+
 // SQLSTATEs that are told apart.
 const (
 	DiskFull        = "53100"
