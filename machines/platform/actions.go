@@ -196,6 +196,7 @@ func retire(s *step) {
 
 func retired(s *step) {
 	s.Fail(nil)
+	s.Data.Certificate, s.Data.Problem = nil, ""
 	s.Data.Undone = machines.Body[session.Results](s).Actions
 	kind.MarkIf(s, session.Undone, func(e *session.Entry) bool { return e.Kind != database.KindFence })
 	kind.Tell(s, EventRetired, map[string]any{"actions": s.Data.Undone})

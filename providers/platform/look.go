@@ -52,8 +52,8 @@ func (p *Provider) Look(ctx context.Context, e *machines.Entity, polled bool) (m
 	return machines.Finding{Input: machine.ReportRollout, Data: b}, nil
 }
 
-// glances is the time between two looks at a certificate with which nothing is to be done.
-const glances = 10 * time.Minute
+// glances is the time between two looks at a certificate with which nothing is to be done, and renewing that between two at one that is renewed.
+const glances, renewing = 10 * time.Minute, 15 * time.Second
 
 // lookAtCertificate has the certificate of the primary domain renewed where it is due, and finds what became of it. A name that is not this session's, or leads nowhere, has none to renew.
 func (p *Provider) lookAtCertificate(ctx context.Context, e *machines.Entity, d *machine.Data) (machines.Finding, error) {
@@ -78,7 +78,7 @@ func (p *Provider) lookAtCertificate(ctx context.Context, e *machines.Entity, d 
 	case trouble != "" && trouble != d.Problem:
 		return machines.Finding{Input: machine.ReportUnrenewed, Data: machine.Trouble{Message: trouble}}, nil
 	case err == nil && !now.Before(due): // it is being renewed
-		return machines.Finding{}, nil
+		return machines.Finding{Until: now.Add(renewing)}, nil
 	case err != nil:
 		return machines.Finding{Until: now.Add(glances)}, nil
 	}

@@ -206,8 +206,11 @@ func (j *job) export(ctx context.Context, _ string) error {
 	return j.Export(ctx, j.task, &j.body)
 }
 
-// removeApp ends a release. The route is gone by then, and what it still answers is let end.
+// removeApp ends a release. The route is gone by then, and what it still answers is let end. A custom domain that is being removed is not waited for.
 func (j *job) removeApp(ctx context.Context, name string) error {
+	if err := j.settle(ctx); err != nil {
+		return err
+	}
 	if err := j.drained(ctx, name); err != nil {
 		return err
 	}

@@ -46,12 +46,12 @@ func (b *bindings) Point(ctx context.Context, to platform.Binding) (string, erro
 	if err != nil {
 		return "", providers.Errorf(providers.Internal, "cannot ask for %s: %v", to.Host, err)
 	}
-	tries := []publish.Command{{Name: domains.CommandBind, Body: bind}, {Name: domains.CommandRetarget, Body: retarget}}
-	if item, known := b.domains.Get(key); known && item.State != domains.Removed {
-		slices.Reverse(tries)
-	}
-	if !to.Anew {
-		tries = []publish.Command{{Name: domains.CommandRetarget, Body: retarget}}
+	tries := []publish.Command{{Name: domains.CommandRetarget, Body: retarget}}
+	if to.Anew {
+		tries = append(tries, publish.Command{Name: domains.CommandBind, Body: bind})
+		if item, known := b.domains.Get(key); !known || item.State == domains.Removed {
+			slices.Reverse(tries)
+		}
 	}
 	var refused *machines.Refusal
 	for _, c := range tries {

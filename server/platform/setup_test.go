@@ -52,17 +52,10 @@ func TestMain(m *testing.M) {
 	case len(os.Args) > 2 && os.Args[1] == "application":
 		os.Exit(application(os.Args[2]))
 	}
-	often := platform.Provider()
-	open := often.Open
-	often.Open = func(ctx context.Context, h *server.Host) (server.Work, error) {
-		work, err := open(ctx, h)
-		work.Every = time.Second // between looks
-		return work, err
-	}
 	servertest.Main(server.Options{
 		Machines: []*machines.Machine{database.Machine, domain.Machine, machine.Machine},
 		Providers: map[string]server.Provider{
-			database.Machine.Name: tenants.Provider(), domain.Machine.Name: domains.Provider(), machine.Machine.Name: often,
+			database.Machine.Name: tenants.Provider(), domain.Machine.Name: domains.Provider(), machine.Machine.Name: platform.Provider(),
 		},
 	})
 	os.Exit(own.Around(shared.Around(m)).Run())

@@ -94,11 +94,11 @@ func (k *Kernel) try(at, controller string) error {
 			return fmt.Errorf("the group %s does not hand on the controller (with systemd: Delegate=yes and DelegateSubgroup=server): %w", at, err)
 		}
 	}
-	dir := filepath.Join(at, fmt.Sprint("instar-probe-", os.Getpid()))
-	if err := os.Mkdir(dir, 0o755); err != nil { // #nosec G301 -- of the kernel, as all others
+	dir, err := os.MkdirTemp(at, "instar-probe-")
+	if err != nil {
 		return err
 	}
-	_, err := os.Stat(filepath.Join(dir, k.file(controller)))
+	_, err = os.Stat(filepath.Join(dir, k.file(controller)))
 	return errors.Join(err, syscall.Rmdir(dir))
 }
 

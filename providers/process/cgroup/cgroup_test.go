@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -75,7 +76,7 @@ func TestAGroupOfThisKernel(t *testing.T) {
 	if !k.Has(Processes) {
 		t.Skip("this kernel lets the test make no groups: ", missing[Processes])
 	}
-	const name = "instar-test-group"
+	name := fmt.Sprint("instar-test-", os.Getpid())
 	require.NoError(t, k.Remove(name)) // of a test that was killed
 	groups := k.Groups(name, Limits{Processes: 20})
 	require.Len(t, groups, 1)
