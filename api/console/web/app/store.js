@@ -1,5 +1,5 @@
 // Stores: values that components follow. store(v) makes one; useStore(s) has a component render when it changes. useResource(load, deps) loads something
-// asynchronously, keeps what it had while it loads again, and drops answers that come too late: {data, error, loading, reload}; every(resource, ms) loads it anew every so often.
+// asynchronously, keeps what it had while it loads again, and drops answers that come too late: {data, error, loading, reload, idle}; every(resource, ms) loads it anew every so often.
 import { useState, useEffect, useRef, useCallback } from './base.js';
 
 /** store holds a value; set takes a value or a function of the one before. */
@@ -81,7 +81,8 @@ export function useResource(load, deps) {
     reload();
     return () => { r.abort?.abort(); r.abort = null; };
   }, deps);
-  return { ...state, reload };
+  const idle = () => !run.current.busy;
+  return { ...state, reload, idle };
 }
 
 /** paused is whether what is shown is to stay as it is, until it is false again. */
@@ -91,7 +92,7 @@ export const paused = store(false);
 export function every(resource, ms) {
   useEffect(() => {
     if (!ms) return undefined;
-    const look = () => !document.hidden && !paused.get() && resource.reload();
+    const look = () => !document.hidden && !paused.get() && resource.idle() && resource.reload();
     const timer = setInterval(look, ms);
     const unfollow = paused.follow(look);
     return () => { clearInterval(timer); unfollow(); };

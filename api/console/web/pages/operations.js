@@ -19,7 +19,8 @@ export function Step({ step }) {
 
 export default function Operations() {
   const ns = useNamespace();
-  const it = every(useResource((signal) => atLeast(1, '/v1/batches', { namespace: ns, limit: 100 }, signal), [ns]), 2000);
+  const it = useResource((signal) => atLeast(1, '/v1/batches', { namespace: ns, limit: 100 }, signal), [ns]);
+  every(it, it.data?.items.some((op) => !op.done) ? 2000 : 15000);
   const p = (op) => op.metadata.progress || {};
   const columns = [
     { text: 'Command', cell: (op) => op.metadata.command },

@@ -8,7 +8,7 @@ import { Copy, Failure, Json, LinkOut, Loading, State } from '../app/parts.js';
 import { duration, Time } from '../app/time.js';
 
 const page = 100; // events that are read at first, and each time that earlier ones are asked for
-const most = 5000; // events that are kept in the page, and to which it goes back for the one that its address names
+const most = 5000; // events to which it goes back for the one that its address names
 
 export function useTimeline(path, namespace, seq) {
   const [line, setLine] = useState({});
@@ -19,10 +19,10 @@ export function useTimeline(path, namespace, seq) {
     if ('before' in query) {
       r.all = [...items.reverse(), ...r.all];
       r.whole = !nextCursor;
+      r.keep = Math.max(page, r.all.length);
     } else if (items.length) {
-      const to = Math.max(most, r.all.length);
       r.all = [...r.all, ...items];
-      if (r.all.length > to) { r.all = r.all.slice(-to); r.whole = false; }
+      if (r.all.length > r.keep) { r.all = r.all.slice(-r.keep); r.whole = false; } // as many as were asked for
     }
     setLine({ items: r.all, earlier: !r.whole });
     return !!nextCursor;
