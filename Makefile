@@ -109,7 +109,7 @@ chromium: ## install Chromium from Debian's packages where it is absent; the tes
 pages:
 	@[ -x "$${CHROMIUM:-/usr/bin/chromium}" ] && command -v npm >/dev/null || { echo "console: its pages were not loaded, because chromium or npm is not here (make chromium)"; exit 0; }; \
 	  $(MAKE) --no-print-directory internal/uitest/node_modules || { echo "console: its pages were not loaded, because npm could not install what drives a browser"; exit 0; }; \
-	  $(GO) build -o $(TOOLS)/instar ./cmd/instar && cd internal/uitest && { INSTAR=$(TOOLS)/instar PATIENCE=$(WITHIN) timeout $(WITHIN) node --test once.test.mjs; case $$? in \
+	  $(GO) build -o $(TOOLS)/instar ./cmd/instar && cd internal/uitest && { INSTAR=$(TOOLS)/instar PATIENCE=$$(($(WITHIN) / 4)) timeout $(WITHIN) node --test once.test.mjs; case $$? in \
 	  0) echo "console: each page was loaded in Chromium";; 124) echo "console: the time did not suffice for all of its pages";; *) exit 1;; esac; }
 WITHIN = 300
 
