@@ -55,9 +55,19 @@ func (c *Sent) Stored() (seq uint64, ok bool) {
 	}
 	select { // also where both have come
 	case <-c.stored:
-		return c.result.Seq, c.result.Err == nil && !c.result.Duplicate && !c.before
+		return c.result.Seq, c.result.Err == nil && !c.result.Duplicate && !c.before && !c.replayed()
 	default:
 		return 0, c.err == nil && !c.before && !streams.Replayed(c.answer)
+	}
+}
+
+// replayed reports whether what has come by now is the answer to an earlier request, which a lost acknowledgement does not say.
+func (c *Sent) replayed() bool {
+	select {
+	case <-c.ended:
+		return c.err == nil && streams.Replayed(c.answer)
+	default:
+		return false
 	}
 }
 

@@ -73,11 +73,11 @@ func (s *cachedEntity) dropReplacedTimers() {
 	s.outbox, s.transient = slices.DeleteFunc(s.outbox, replaced), slices.DeleteFunc(s.transient, replaced)
 }
 
-// replaceable finds the schedule that a timer would replace. One that was armed at a later version is somebody else's,
+// replaceable finds the schedule that a timer would replace. One that was armed at a later version, or for another time at the same one, is somebody else's,
 // who has written the entity since, or of a version that the bucket has lost.
 func (p *partition) replaceable(ctx context.Context, t schedule) error {
-	armed, _, err := p.armed(ctx, t.cached, t.msg.Name)
-	if err != nil || armed <= t.msg.Version {
+	armed, at, err := p.armed(ctx, t.cached, t.msg.Name)
+	if err != nil || armed < t.msg.Version || armed == t.msg.Version && at.Equal(t.msg.At) {
 		return err
 	}
 	bucket := p.e.Names.Bucket(t.cached.m.Plural)

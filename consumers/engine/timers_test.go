@@ -14,6 +14,7 @@ import (
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/consumers/reconcile"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/publish"
@@ -140,28 +141,37 @@ func TestATimerThatFiresEarlyIsArmedAgain(t *testing.T) {
 	w.CheckStory("a")
 }
 
-// A schedule of a life that is lost, in which the entity had the same version, is none of this life: it fires at another time.
+// A schedule of a life that is lost, in which the entity had the same version, is none of this life: it fires at another time. The other way round, who was stopped in a life that is
+// lost does not replace the schedule of this one.
 func TestAScheduleOfALostLifeIsReplaced(t *testing.T) {
 	t.Parallel()
-	w := setup(t, embedded.Interval, consumertest.Things).start()
-	w.Ask(consumertest.ToThing("a", "create", ""))
-	w.Ask(consumertest.ToThing("a", "work", `{"how":"nobody works"}`))
-	subject := w.Names.Timer("thing", "default.a", "deadline")
+	w := setup(t, embedded.Interval).start()
+	w.Ask(createCommand("a"))
+	subject := w.Names.Timer("service", "default.a", "deadline")
 	var armed []*jetstream.RawStreamMsg
 	w.Eventually("the schedule", func() bool { armed = w.Stream(streams.CommandStream, subject); return len(armed) == 1 })
 	w.Stop()
-	e, _ := w.Entity(consumertest.Things, "default.a")
+	e, revision := w.Entity(service.Machine, "default.a")
+	at := e.Timers["deadline"].At
 	lost := &nats.Msg{Subject: subject, Data: armed[0].Data, Header: nats.Header{}}
-	streams.Schedule(lost, e.Timers["deadline"].At.Add(time.Hour), w.Names.Stored("thing", "default.a", machines.CommandElapsed))
+	streams.Schedule(lost, at.Add(time.Hour), w.Names.Stored("service", "default.a", machines.CommandElapsed))
 	_, err := w.JS.PublishMsg(w.Ctx, lost)
 	require.NoError(t, err)
 	require.NotEqual(t, armed[0].Header.Get("Nats-Schedule"), w.Stream(streams.CommandStream, subject)[0].Header.Get("Nats-Schedule"))
 	w.start()
-	w.Ask(consumertest.ToThing("a", "idle", ""))
+	w.Ask(publish.Command{Machine: "service", Key: "default.a", Name: machines.CommandReconcile})
 	w.Eventually("the schedule of the value", func() bool {
 		all := w.Stream(streams.CommandStream, subject)
 		return len(all) == 1 && all[0].Header.Get("Nats-Schedule") == armed[0].Header.Get("Nats-Schedule")
 	})
+
+	p := &partition{e: &Engine{Deps: w.WithDefaults()}}
+	timer := func(revision uint64, at time.Time) schedule {
+		return schedule{cached: &cachedEntity{m: service.Machine, key: "default.a", revision: revision}, msg: &machines.Message{Kind: machines.KindTimer, Name: "deadline", Version: e.Timers["deadline"].Armed, At: at}}
+	}
+	require.NoError(t, p.replaceable(w.Ctx, timer(revision+1, at)), "it is the same, sent again")
+	require.ErrorIs(t, p.replaceable(w.Ctx, timer(revision+1, at.Add(time.Hour))), publish.ErrConflict, "of a value that the bucket does not have")
+	require.NoError(t, p.replaceable(w.Ctx, timer(revision, at.Add(time.Hour))))
 }
 
 // An outdated schedule that fires makes the server purge its subject, with a newer schedule if one was just stored.

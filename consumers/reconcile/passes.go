@@ -7,6 +7,7 @@ package reconcile
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 // The first pass follows the start, because that is when something may have been lost.
 const (
 	passEvery  = time.Hour        // between two passes over a partition
+	again      = 5 * time.Minute  // the same, where something could not be looked at
 	firstAfter = 30 * time.Second // of the start, so that what is under way then has ended; as often it is looked whether there is a partition to pass over
 	within     = 2 * time.Hour    // of a pass over a machine's entities, if that is not faster than fastest
 	fastest    = 200              // entities per second: some 800 reads, a quarter of a core
@@ -40,8 +42,9 @@ type Passes struct {
 	Lacks func(ctx context.Context, m *machines.Machine, key string, found History) (bool, error)
 
 	found  History               // the stream of commands, at the start of the pass
-	passed map[int]time.Duration // when the last pass over a partition of this process ended, by the clock since boot
+	passed map[int]time.Duration // when the last pass over a partition of this process ended, by the clock since boot; earlier where it is to be repeated
 	due    map[int]bool          // the partitions that are passed over
+	unsure map[int]bool          // those of them of which something could not be looked at
 }
 
 // Run looks at all entities of this process's partitions, again and again, until ctx ends. One that it has taken over is due: whoever had it before may not have come to it.
@@ -73,7 +76,7 @@ func (p *Passes) Run(ctx context.Context) {
 // begin chooses the partitions that are to be passed over, and reports whether there are any.
 func (p *Passes) begin() bool {
 	now := boottime.Now()
-	p.due = map[int]bool{}
+	p.due, p.unsure = map[int]bool{}, map[int]bool{}
 	for n := range streams.Partitions {
 		at, ok := p.passed[n]
 		switch {
@@ -101,7 +104,13 @@ func (p *Passes) end() {
 		p.passed = map[int]time.Duration{}
 	}
 	for n := range p.due {
-		p.passed[n] = boottime.Now()
+		switch now := boottime.Now(); {
+		case !p.Owns(n):
+		case p.unsure[n]:
+			p.passed[n] = now - passEvery + again
+		default:
+			p.passed[n] = now
+		}
 	}
 }
 
@@ -138,6 +147,7 @@ func (p *Passes) Missing(ctx context.Context, m *machines.Machine, ix *index.Ind
 			born, total, err := streams.Subjects(ctx, p.NC, p.Names.Stream(streams.EventStream), filter, offset)
 			if err != nil {
 				p.Log.Warn("cannot list new entities; retrying in the next pass", "machine", m.Name, "error", err)
+				maps.Copy(p.unsure, p.due)
 				return
 			}
 			tick.Reset(consumers.Spread(total, within, fastest)) // the index has none of what is missing
@@ -179,6 +189,7 @@ func (p *Passes) births(m *machines.Machine) []string {
 func (p *Passes) inspect(ctx context.Context, m *machines.Machine, key string) {
 	lacks, err := p.Lacks(ctx, m, key, p.found)
 	if err != nil {
+		p.unsure[streams.Partition(m.Name, key)] = true
 		p.Log.Debug("an entity cannot be compared with its streams; retrying in the next pass", "machine", m.Name, "key", key, "error", err)
 	}
 	if !lacks {
@@ -186,6 +197,7 @@ func (p *Passes) inspect(ctx context.Context, m *machines.Machine, key string) {
 	}
 	p.Log.Info("an event, task or timer of an entity is not in its stream, or on its way; its owner looks, and restores what is missing", "machine", m.Name, "key", key)
 	if _, err := p.Commands.Send(ctx, publish.Command{Machine: m.Name, Key: key, Name: machines.CommandReconcile, Actor: "engine"}); err != nil && ctx.Err() == nil {
+		p.unsure[streams.Partition(m.Name, key)] = true
 		p.Log.Warn("an entity was not reconciled; retrying in the next pass", "machine", m.Name, "key", key, "error", err)
 	}
 }

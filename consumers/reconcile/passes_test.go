@@ -45,4 +45,13 @@ func TestAPartitionThatIsTakenOverIsPassedOver(t *testing.T) {
 	p.passed[2] -= passEvery + time.Second
 	require.True(t, p.begin())
 	require.Equal(t, map[int]bool{2: true}, p.due)
+	p.unsure[2] = true
+	p.end()
+	require.False(t, p.begin())
+	p.passed[2] -= again
+	require.True(t, p.begin(), "something of it could not be looked at")
+	mine[2] = false
+	p.end()
+	mine[2] = true
+	require.True(t, p.begin(), "it had gone when the pass had ended")
 }

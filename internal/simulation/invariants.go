@@ -153,7 +153,7 @@ func equalAnswers(w *World) string {
 }
 
 // equal compares two answers under a key. A command that was refused, or had nothing to change, and was still to be acknowledged when a backup was begun, is decided once more after the
-// restore, which has given its entity another version.
+// restore, which has given its entity another version: if it expects the one of before, it is refused for that.
 func (w *World) equal(first, next []byte) bool {
 	if same := bytes.Equal(first, next); same || w.restores == 0 {
 		return same
@@ -163,6 +163,9 @@ func (w *World) equal(first, next []byte) bool {
 		return false
 	}
 	b.Version, b.Revision = a.Version, a.Revision
+	if b.Refusal != nil && b.Refusal.Code == machines.CodePrecondition {
+		a.Outcome, a.Refusal = b.Outcome, b.Refusal
+	}
 	return reflect.DeepEqual(a, b)
 }
 

@@ -60,7 +60,7 @@ type Commands struct {
 	sub   *nats.Subscription
 
 	next    atomic.Uint64
-	waiters sync.Map // token to chan *nats.Msg
+	waiters sync.Map // token to *asking
 }
 
 // NewCommands listens for answers on the appender's connection.
@@ -68,7 +68,7 @@ func NewCommands(a *Appender) (*Commands, error) {
 	c := &Commands{a: a, nc: a.nc, inbox: a.nc.NewInbox() + "."}
 	sub, err := c.nc.Subscribe(c.inbox+"*", func(m *nats.Msg) {
 		if w, ok := c.waiters.LoadAndDelete(m.Subject[len(c.inbox):]); ok {
-			w.(chan *nats.Msg) <- m // has room for the one answer
+			w.(*asking).take(m)
 		}
 	})
 	if err != nil {
@@ -175,29 +175,41 @@ func (c *Commands) Ask(ctx context.Context, cmd Command) ([]byte, error) {
 // has taken the command or not; it must not block. It is not called when the error is that the command cannot be sent.
 func (c *Commands) AskMsg(ctx context.Context, cmd Command, told func(Result)) (*nats.Msg, error) {
 	token := strconv.FormatUint(c.next.Add(1), 36)
-	answer := make(chan *nats.Msg, 1)
-	c.waiters.Store(token, answer)
-	defer c.waiters.Delete(token)
+	a := &asking{answer: make(chan *nats.Msg, 1)}
+	forget := func() { // for as long as it may be sent again, its answer is heard, also when nobody waits for it any more
+		if a.done.Add(1) == 2 {
+			c.waiters.Delete(token)
+		}
+	}
+	c.waiters.Store(token, a)
 	stored := make(chan Result, 1)
 	s, err := c.start(cmd, c.inbox+token, func(r Result) {
 		if told != nil {
 			told(r)
 		}
 		stored <- r
+		forget()
 	})
 	if err != nil {
+		c.waiters.Delete(token)
 		return nil, err
 	}
+	defer forget()
+	a.sends(s)
 	var seq uint64
 	seen := false
 	for {
 		select {
-		case b := <-answer:
-			s.answered()
+		case b := <-a.answer:
 			return b, nil
 		case r := <-stored:
 			if r.Err != nil {
-				return nil, r.Err
+				select {
+				case b := <-a.answer: // which says more
+					return b, nil
+				default:
+					return nil, r.Err
+				}
 			}
 			seq, seen, stored = r.Seq, r.Duplicate, nil
 		case <-ctx.Done():
@@ -206,6 +218,39 @@ func (c *Commands) AskMsg(ctx context.Context, cmd Command, told func(Result)) (
 			}
 			return nil, fmt.Errorf("%w: %w", ErrUnanswered, ctx.Err())
 		}
+	}
+}
+
+// asking is a command whose answer is awaited.
+type asking struct {
+	answer chan *nats.Msg // has room for the one answer
+	done   atomic.Int32   // of the two that end it: nobody waits any more, and it is not sent again
+
+	mu       sync.Mutex
+	sent     *sending
+	answered bool
+}
+
+// take hands over the answer, and ends the sending.
+func (a *asking) take(m *nats.Msg) {
+	a.answer <- m
+	a.mu.Lock()
+	a.answered = true
+	s := a.sent
+	a.mu.Unlock()
+	if s != nil {
+		s.answered()
+	}
+}
+
+// sends says what is to end with the answer, which may be there already.
+func (a *asking) sends(s *sending) {
+	a.mu.Lock()
+	a.sent = s
+	answered := a.answered
+	a.mu.Unlock()
+	if answered {
+		s.answered()
 	}
 }
 

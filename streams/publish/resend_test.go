@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -64,26 +65,50 @@ func TestACommandIsSentAgain(t *testing.T) {
 	}
 }
 
-// A command that is answered is stored: it is not sent again, although the stream has not acknowledged it. A stream that was started anew might take it for another one.
+// A command that is answered is stored: it is not sent again, although the stream has not acknowledged it, and nobody may wait for the answer any more. A stream that was started anew might take it for another one.
 func TestAnAnsweredCommandIsNotSentAgain(t *testing.T) {
 	t.Parallel()
-	g := setup(t, embedded.Interval)
-	var tries atomic.Int32
-	sub, err := g.NC.Subscribe("scripted.cmd.>", func(m *nats.Msg) {
-		tries.Add(1)
-		_ = g.NC.Publish(streams.Header(m.Header, streams.HeaderReply), []byte("{}"))
-	})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, sub.Unsubscribe()) }()
-	commands, err := NewCommands(g.appender(AppenderOptions{Names: streams.Names{Prefix: "scripted"}, Timeout: 2 * time.Second}))
-	require.NoError(t, err)
-	defer commands.Close()
-	commands.Again = 200 * time.Millisecond
-	told := make(chan Result, 2)
-	_, err = commands.AskMsg(t.Context(), testCommand("one"), func(r Result) { told <- r })
-	require.NoError(t, err)
-	require.NoError(t, (<-told).Err, "when the try has ended")
-	require.EqualValues(t, 1, tries.Load())
+	for name, waits := range map[string]bool{"WhoAskedWaits": true, "WhoAskedHasGone": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := setup(t, embedded.Interval)
+			var tries atomic.Int32
+			asked := make(chan string, 8)
+			sub, err := g.NC.Subscribe("scripted.cmd.>", func(m *nats.Msg) {
+				tries.Add(1)
+				asked <- streams.Header(m.Header, streams.HeaderReply)
+			})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, sub.Unsubscribe()) }()
+			commands, err := NewCommands(g.appender(AppenderOptions{Names: streams.Names{Prefix: "scripted"}, Timeout: 6 * time.Second}))
+			require.NoError(t, err)
+			defer commands.Close()
+			commands.Again = 2 * time.Second
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			told, left := make(chan Result, 2), make(chan error, 1)
+			go func() {
+				_, err := commands.AskMsg(ctx, testCommand("one"), func(r Result) { told <- r })
+				left <- err
+			}()
+			reply := <-asked
+			if !waits {
+				leave()
+				require.ErrorIs(t, <-left, context.Canceled)
+			}
+			require.NoError(t, g.NC.Publish(reply, []byte("{}")))
+			if waits {
+				require.NoError(t, <-left)
+			}
+			require.NoError(t, (<-told).Err, "when the try has ended")
+			require.EqualValues(t, 1, tries.Load())
+			g.Eventually("nobody hears of it any more", func() bool {
+				heard := false
+				commands.waiters.Range(func(any, any) bool { heard = true; return false })
+				return !heard
+			})
+		})
+	}
 }
 
 // What a stream was sent before another server came to lead it: the election is said, and its stream is scripted.
