@@ -131,10 +131,11 @@ func (w *World) superseded(t machines.Task, before uint64) {
 	}
 }
 
-// released: what the outside was made to hold for a thing is gone when the thing is closed.
+// released: what the outside was made to hold for a thing is gone when the thing is closed, unless a client has made the report up that it was released.
 func released(w *World) string {
 	for _, x := range w.history.order {
-		if v := x.Last(); x.Machine == orders.Things && v != nil && v.State == "closed" && !x.Torn && w.outside.Holds(x.Machine.Name, x.Key) {
+		lied := func(ev seen.Event) bool { return ev.To == "closed" && x.MadeUp(ev) }
+		if v := x.Last(); x.Machine == orders.Things && v != nil && v.State == "closed" && !x.Torn && !slices.ContainsFunc(x.Events, lied) && w.outside.Holds(x.Machine.Name, x.Key) {
 			return fmt.Sprintf("%s is closed, and the outside still holds what its work has made", x)
 		}
 	}

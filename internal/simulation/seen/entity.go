@@ -69,6 +69,12 @@ type Event struct {
 	Data       json.RawMessage `json:"data"`
 }
 
+// MadeUp reports whether an event is of a report that somebody else than the program has sent.
+func (x *Entity) MadeUp(ev Event) bool {
+	in, ok := x.Machine.Input(ev.Command)
+	return ok && in.Report && ev.Attempt == "" && strings.HasPrefix(ev.Actor, "client-")
+}
+
 // Last is the value that is stored now, or nil.
 func (x *Entity) Last() *Value {
 	if len(x.Values) == 0 {
