@@ -6,7 +6,6 @@ package audit
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -134,24 +133,13 @@ func (l *Log) list(q *rest.Request) error {
 	return q.JSON(http.StatusOK, page)
 }
 
-// slack is how much the clocks of those who write may differ.
-const slack = time.Hour
-
-// stored is a record as it was written.
-type stored struct {
-	record audit.Record
-	text   []byte
-	seq    uint64
-	class  string
-}
-
 // page reads up to limit records of each class, and has the oldest of them.
 func (l *Log) page(ctx context.Context, w wanted, limit int) (*written, error) {
 	out := &written{Items: []json.RawMessage{}, Ends: map[string]audit.ChainEnd{}}
-	var chains [][]stored
+	var chains [][]audit.Line
 	more := false
 	for _, class := range w.classes {
-		some, end, behind, err := l.read(ctx, w, class, limit)
+		some, end, behind, err := audit.Read(ctx, l.js, l.names, audit.Part{Class: class, After: w.after[class], Since: w.since, Tenant: w.tenant, Limit: limit})
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the audit of class %s: %w", class, err)
 		}
@@ -166,9 +154,9 @@ func (l *Log) page(ctx context.Context, w wanted, limit int) (*written, error) {
 	}
 	for i := range all {
 		r := &all[i]
-		w.after[r.class] = r.seq
-		if w.holds(&r.record) {
-			out.Items = append(out.Items, r.text)
+		w.after[r.Class] = r.At
+		if w.holds(&r.Record) {
+			out.Items = append(out.Items, r.Text)
 		}
 	}
 	if more {
@@ -184,11 +172,11 @@ func (l *Log) page(ctx context.Context, w wanted, limit int) (*written, error) {
 }
 
 // merge is what some chains have, by the time when it was recorded. Those of a chain stay in their order, whatever times they say: `after` is up to where a client has a chain.
-func merge(chains [][]stored) (all []stored) {
+func merge(chains [][]audit.Line) (all []audit.Line) {
 	for {
-		var next *[]stored
+		var next *[]audit.Line
 		for i := range chains {
-			if c := chains[i]; len(c) > 0 && (next == nil || c[0].record.RecordedAt.Before((*next)[0].record.RecordedAt)) {
+			if c := chains[i]; len(c) > 0 && (next == nil || c[0].Record.RecordedAt.Before((*next)[0].Record.RecordedAt)) {
 				next = &chains[i]
 			}
 		}
@@ -197,60 +185,4 @@ func merge(chains [][]stored) (all []stored) {
 		}
 		all, *next = append(all, (*next)[0]), (*next)[1:]
 	}
-}
-
-// read reads up to limit records of a class behind those that a client has, and whether there are more.
-func (l *Log) read(ctx context.Context, w wanted, class string, limit int) (all []stored, end audit.ChainEnd, more bool, err error) {
-	s, err := l.js.Stream(ctx, l.names.AuditStream(class))
-	if err != nil {
-		return nil, end, false, err
-	}
-	state := s.CachedInfo().State
-	end = audit.ChainEnd{Sequence: state.LastSeq, At: state.LastTime.UTC(), Life: audit.LifeOf(s.CachedInfo().Config)}
-	tenant := "*.*.*"
-	if w.tenant != "" {
-		tenant = "*." + w.tenant + ".*"
-	}
-	cfg := jetstream.ConsumerConfig{
-		FilterSubjects: []string{l.names.Audit(class, "*", tenant)}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: w.after[class] + 1,
-		AckPolicy: jetstream.AckNonePolicy, MaxDeliver: 1, MemoryStorage: true, Replicas: 1, InactiveThreshold: 10 * time.Second,
-	}
-	if w.after[class] == 0 && !w.since.IsZero() {
-		begin := w.since.Add(-slack) // nothing is recorded before it has happened
-		cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &begin
-	}
-	cons, err := s.CreateConsumer(ctx, cfg)
-	if err != nil {
-		return nil, end, false, err
-	}
-	info := cons.CachedInfo()
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		_ = s.DeleteConsumer(ctx, info.Name) // or the server does
-	}()
-	want := int(min(uint64(limit), info.NumPending))
-	if want == 0 {
-		return nil, end, false, nil
-	}
-	_, err = streams.Fetch(ctx, cons, want, func(msg jetstream.Msg) error {
-		meta, err := msg.Metadata()
-		if err != nil {
-			return err
-		}
-		r, err := audit.Parse(msg.Data())
-		if err != nil && !errors.Is(err, audit.ErrChanged) { // a client is to see what was changed
-			r.RecordedAt, r.Timestamp = meta.Timestamp, meta.Timestamp
-		}
-		text := msg.Data()
-		if !json.Valid(text) {
-			text, _ = json.Marshal(string(text)) // a string always marshals
-		}
-		all = append(all, stored{r, text, meta.Sequence.Stream, class})
-		return nil
-	})
-	if err == nil && len(all) < want {
-		err = context.DeadlineExceeded
-	}
-	return all, end, info.NumPending > uint64(want), err
 }

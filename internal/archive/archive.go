@@ -1,4 +1,4 @@
-// Package archive keeps backups: as files, or as objects of a store that speaks S3.
+// Package archive keeps backups, and what is exported: as files, or as objects of a store that speaks S3.
 package archive
 
 import (
@@ -77,8 +77,11 @@ func keepFile(to string, how naming, fill func(io.Writer) error) (err error) {
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 		return err
 	}
-	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
-		return errors.Join(fmt.Errorf("%s is there already", to), err)
+	switch _, err := os.Lstat(to); {
+	case err == nil:
+		return fmt.Errorf("%s is there already: %w", to, fs.ErrExist)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
 	}
 	f, err := os.CreateTemp(filepath.Dir(to), filepath.Base(to)+".*.part") // 0600
 	if err != nil {

@@ -102,6 +102,7 @@ var options = []option{
 	{"tenants-range-rows", "tenants.rangeRows", "rows of one range of a copy, after which it can resume; 0 is 10000"},
 	{"tenants-parallel", "tenants.parallel", "tables that one copy copies at a time; 0 is 2"},
 	{"tenants-rate", "tenants.rate", "bytes per second of one copy, such as 50MiB; empty is unlimited"},
+	{"tenants-audit-export", "tenants.auditExport", "absolute path of a directory, or s3://bucket/prefix, that records of the audit are copied to"},
 	{"tenants-grace", "tenants.grace", "how long a database that was taken back is kept before it is dropped; 0s is 168h"},
 	{"domains-https", "domains.https", "listen address of the proxy for domain names of tenants; empty disables it"},
 	{"domains-http", "domains.http", "listen address for challenges, and for requests that are sent to https; empty does not listen"},

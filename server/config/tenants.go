@@ -30,7 +30,8 @@ type Tenants struct {
 	Rate       string                 `koanf:"rate"`       // bytes a second, of one copy, as 50MiB; empty does not limit it
 	Grace      time.Duration          `koanf:"grace"`      // until a database that was taken back is dropped; 0 is 7 days
 
-	Audit map[string]time.Duration `koanf:"audit"` // how long its records are kept, by class; else as long as events of the class
+	Audit       map[string]time.Duration `koanf:"audit"`       // how long its records are kept, by class; else as long as events of the class
+	AuditExport string                   `koanf:"auditExport"` // absolute path of a directory, or s3://bucket/prefix, that they are copied to; empty copies none
 }
 
 // TenantSource is the shared database. Its role may create triggers and publications there.
@@ -122,6 +123,7 @@ func (t Tenants) validate(mode string) error {
 		check(slices.Contains(streams.Classes, class), "audit.%s: is none of %s", class, strings.Join(streams.Classes, ", "))
 		check(t.Audit[class] >= 24*time.Hour, "audit.%s: %s is less than 24h", class, t.Audit[class])
 	}
+	check(t.AuditExport == "" || filepath.IsAbs(t.AuditExport) || strings.HasPrefix(t.AuditExport, "s3://"), "auditExport: %q is neither an absolute path nor s3://bucket/prefix", t.AuditExport)
 	return errors.Join(errs...)
 }
 

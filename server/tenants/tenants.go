@@ -2,12 +2,9 @@ package tenants
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/api"
 	apiaudit "github.com/bcc94042/instar/api/audit"
@@ -23,14 +20,13 @@ import (
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/server/keyset"
-	"github.com/bcc94042/instar/streams"
-	records "github.com/bcc94042/instar/streams/audit"
 )
 
-// The roles: one drops what was taken back, the other one records what happens.
+// The roles: one drops what was taken back, one records what happens, and one copies the records to where they stay.
 const (
-	Role      = "tenants"
-	RoleAudit = "audit"
+	Role       = "tenants"
+	RoleAudit  = "audit"
+	RoleExport = "audit-export"
 )
 
 // Provider serves machines/database where tenants are configured.
@@ -107,6 +103,9 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	if err := audits(ctx, h); err != nil {
 		return server.Work{}, err
 	}
+	if err := export(ctx, h); err != nil {
+		return server.Work{}, err
+	}
 	all := &Databases{performer: p, keys: keys, door: d, chains: new(audit.Chains)}
 	all.Audit(ctx, h, RoleAudit, machine.Machine)
 	h.API(func(o *api.Options) {
@@ -126,40 +125,4 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	})
 	h.Share(all)
 	return server.Work{Performer: p, Looker: p}, nil
-}
-
-// audits makes the streams of the audit where they are not there, and has them keep their records as long as the configuration says. Of a class that it does not name, a stream that is there keeps what it has: somebody
-// may have set it by hand, and what is removed too early is gone for good.
-func audits(ctx context.Context, h *server.Host) error {
-	for _, class := range streams.Classes {
-		c := records.Stream(h.Deps.Names, class, h.Replicas)
-		kept, named := h.Config.Tenants.Audit[class]
-		if named {
-			c.MaxAge = kept
-		}
-		s, err := h.Deps.JS.Stream(ctx, c.Name)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			if _, err = h.Deps.JS.CreateStream(ctx, c); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // by another node
-				return fmt.Errorf("cannot make the stream %s: %w", c.Name, err)
-			}
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("cannot look at stream %s: %w", c.Name, err)
-		}
-		if !named {
-			continue
-		}
-		next, changed := records.Extend(s.CachedInfo().Config, c.MaxAge, time.Now())
-		if !changed {
-			continue
-		}
-		if before := s.CachedInfo().Config.MaxAge; before == 0 || kept < before { // 0 is for ever
-			h.Log.Warn("records of the audit are kept for a shorter time than before, and those that are older than that are removed", "class", class, "before", before, "now", kept)
-		}
-		if _, err := h.Deps.JS.UpdateStream(ctx, next); err != nil {
-			return fmt.Errorf("cannot have the stream %s keep its records for %s: %w", c.Name, c.MaxAge, err)
-		}
-	}
-	return nil
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
-	"github.com/bcc94042/instar/cmd/instar/internal/archive"
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
 	"github.com/bcc94042/instar/consumers/backup"
+	"github.com/bcc94042/instar/internal/archive"
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
