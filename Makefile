@@ -1,4 +1,4 @@
-# `make` shows what there is. Everything works on a machine that has Go; what else is needed is installed into .tools.
+# `make` shows what there is. Building and running need Go; what tests need besides is installed into .tools, and by apt where that is there: a C compiler (for the race detector), Postgres, PgBouncer.
 GO ?= go
 TOOLS := $(CURDIR)/.tools
 STATICCHECK := $(TOOLS)/staticcheck-v0.8.2
@@ -59,11 +59,11 @@ AT_ONCE = $(shell echo $$(( $(CORES) + 1 )))
 modules: ## vet and test the modules of their own: benchmarks, torture, releases, the example of a binary of one's own; the first time takes minutes
 	for module in $(MODULES); do $(GO) -C $$module vet ./... && $(GO) -C $$module test -vet=off ./... || exit 1; done
 
-postgres: ## install Postgres and PgBouncer from Debian's packages where they are absent; the tests of the outbox need them
-	@want=; command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || want=postgresql; \
+postgres: ## install Postgres and PgBouncer, and a C compiler, from Debian's packages where they are absent; the tests need them
+	@want=; [ "$$($(GO) env CGO_ENABLED)" = 1 ] || want="gcc libc6-dev"; command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || want="$$want postgresql"; \
 	  command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || want="$$want pgbouncer"; \
 	  [ -z "$$want" ] || { \
-	  command -v apt-get >/dev/null || { echo "not here, and this is no Debian, so install it: $$want (initdb, postgres and pgbouncer on PATH)"; exit 1; }; \
+	  command -v apt-get >/dev/null || { echo "not here, and this is no Debian, so install it:$$want (initdb, postgres and pgbouncer on PATH, and a C compiler for the race detector)"; exit 1; }; \
 	  as=; [ "$$(id -u)" = 0 ] || as=sudo; [ -z "$$as" ] || command -v sudo >/dev/null || { echo "not here, install it as root: $$want"; exit 1; }; \
 	  $$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy $$want; }
 
@@ -204,7 +204,7 @@ simulate: ## run seeds of the simulation for FOR=5m; SEED=7 shows one step by st
 repeats: ## run seeds of the simulation in two processes, and compare them step by step; OF=relays as above
 	$(GO) run ./internal/simulation/cmd/simulate -repeats $(if $(OF),-of $(OF))
 
-mutants: ## take guards out of the program one by one, and see that the simulation finds each; MUTANT=name runs one
+mutants: postgres ## take guards out of the program one by one, and see that the simulation finds each; MUTANT=name runs one
 	$(GO) run ./internal/simulation/cmd/simulate -mutants $(or $(MUTANT),all)
 
 fuzz: ## run each fuzz target for FOR=2s; with BLIND=1 not guided by coverage, for which nothing is compiled once more
@@ -238,4 +238,4 @@ define tool
 	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
 endef
 
-.PHONY: chromium pages samples bench-platform test-kills test-ui vendor-web beside modules bench-proxy simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery bench-provisioning bench-tasks help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
+.PHONY: repeats chromium pages samples bench-platform test-kills test-ui vendor-web beside modules bench-proxy simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery bench-provisioning bench-tasks help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover

@@ -5,5 +5,5 @@
 // performs effects well, late, wrongly or not. The loop in world.go waits until nobody can go on, and then lets one thing happen: a packet reaches the server, a message reaches
 // a client, time passes, or a fault (faults.go) of the schedule (package schedule). What is stored is read after each step (history.go) and held against the invariants (invariants.go).
 //
-// The same seed makes the same run, bit for bit, in programs that cmd/simulate builds: package overlay holds the Go runtime still there. docs/testing.md tells how to use it.
+// The same seed makes the same run, step by step (docs/testing.md says where not), in programs that cmd/simulate builds: package overlay holds the Go runtime still there. docs/testing.md tells how to use it.
 package simulation

@@ -24,7 +24,7 @@ type Mutant struct {
 	Quick   bool            // it is also run in `make test`
 	By      string          // the invariant of the simulation that finds it, or "panic" where the program ends; empty where Test does. What another one finds does not count, nor what the program with its guard shows in the same seed
 	Of      string          // the simulation that finds it: see overlay.Build
-	Aim     string          // what goes wrong in its seeds, instead of what they draw: see simulation.Aimed; empty for that
+	Aim     string          // what goes wrong in its seeds, instead of what they draw: see schedule.Aimed; empty for that
 	Test    string          // the package and the test that find it, such as "./kv TestX"
 	Why     string          // with Test: why the simulation does not show that the guard is gone
 	Patches []overlay.Patch // more than one where either of two guards is enough, so that only a program without both goes wrong

@@ -49,7 +49,7 @@ func run(of string, seed, from uint64, seeds int, within time.Duration, jobs int
 	}
 	program, err := build.Program("plain")
 	if errors.Is(err, overlay.ErrNotThere) {
-		return fmt.Errorf("%s differs from the Go that the patches are for, without which no seed repeats: %w", runtime.Version(), err)
+		return fmt.Errorf("%w; without its patches (internal/simulation/overlay), which are for Go 1.26 and for the sources as they were, no seed repeats: this is %s", err, runtime.Version())
 	}
 	if err != nil {
 		return err
@@ -81,7 +81,13 @@ func run(of string, seed, from uint64, seeds int, within time.Duration, jobs int
 	}
 	var exit *exec.ExitError
 	if err := errors.Join(failed...); errors.As(err, &exit) {
-		return errors.New("a seed has failed: make simulate SEED=… shows it step by step (with AIM=, if this run had one)")
+		again := "make simulate SEED=…"
+		for _, with := range [][2]string{{"OF", of}, {"AIM", aim}} {
+			if with[1] != "" {
+				again += " " + with[0] + "=" + with[1]
+			}
+		}
+		return errors.New("a seed has failed: " + again + " shows it step by step")
 	} else if err != nil {
 		return err
 	}
@@ -115,7 +121,7 @@ func (o *output) Write(b []byte) (int, error) {
 	}
 }
 
-// repeat shows that a seed makes the same run, bit for bit: within a process (the tests that need the runtime held still), and in two processes of which one has run others before.
+// repeat shows that a seed makes the same run, step by step: within a process (the tests that need the runtime held still), and in two processes of which one has run others before.
 func repeat(program string) error {
 	if err := overlay.Command(program, os.Stdout, "-test.run", "^Test(TheRuntimeIsHeldStill|ANodeHasAClockOfItsOwn|ASeedRepeats)$", "-test.v").Run(); err != nil {
 		return err
