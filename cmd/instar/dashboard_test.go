@@ -30,7 +30,7 @@ var (
 // appear are the metrics that a server without a database or domains does not show: those of outboxes, of the proxy, and of certificates. Whatever counts trouble
 // is there before, at 0.
 var appear = []string{
-	"instar_audit_unexported_seconds", "instar_certificates_unrenewed",
+	"instar_audit_export_problems_total", "instar_certificates_unrenewed",
 	"instar_outbox_attempts", "instar_outbox_fence_wait_seconds", "instar_outbox_lag", "instar_outbox_oldest_seconds", "instar_outbox_parked", "instar_outbox_published_total",
 	"instar_outbox_restarts_total", "instar_outbox_rows", "instar_proxy_backends", "instar_proxy_requests_total", "instar_proxy_upgraded",
 }

@@ -1,15 +1,15 @@
 package audit
 
 // From records to files. Run, of the node with the role, passes over the classes: resume reads the last file, to know the last record; then parts of the chain are read (audit.Read), held
-// against what is before them, and stored as files (write). What fails is logged, and the class is begun with again in the next pass.
+// against what is before them, and stored as files (write). What fails is logged and counted, and the class is begun with again in the next pass.
 
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"sync"
+	"path"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/bcc94042/instar/consumers"
@@ -20,154 +20,144 @@ import (
 
 // Folder is where an exporter keeps files, which do not change once they are there (package archive).
 type Folder interface {
-	// Last is the name of the last file of a folder in it, by the order of names; empty where there is none.
-	Last(ctx context.Context, folder string) (string, error)
+	// Last is the name of the last file of a folder in it that has an ending, by the order of names; empty where there is none.
+	Last(ctx context.Context, folder, ending string) (string, error)
 	Read(ctx context.Context, name string) ([]byte, error)
 	// Add stores a file, whole or not at all. Its error is [fs.ErrExist] where there is one of that name.
 	Add(ctx context.Context, name string, data []byte) error
 }
 
 // Exporter copies records, as they were written, into files outside of NATS, where they stay when the streams have dropped them by their age: for each class a folder, in it files whose names
-// are the sequence of their first record. Nothing is copied that does not follow what was copied before. Of two that run, one finds the files of the other, and goes on behind them.
+// are the sequence of their first record. Of two that run, one finds the files of the other, and goes on behind them. Where the last record of the files is another one in the stream, nothing is copied: the
+// files are of another chain.
 type Exporter struct {
 	consumers.Deps
-	To    Folder
-	Every time.Duration // 0 is an hour
+	To Folder
 
-	mu     sync.Mutex
-	since  map[string]time.Time // by class, when all was exported last; nil while it does not run
-	chains map[string]*audit.Chain
+	// Count is told of each problem with the records of a class: one of the constants below.
+	Count func(class, problem string)
+
+	chains map[string]*audit.Chain // by class, as far as it is exported
 }
 
-// Run exports until ctx ends, at once and every so often. What fails is logged, and tried again then.
+// Problems of an export.
+const (
+	ProblemFailed = "failed" // a try, after which there is another one
+	ProblemMissed = "missed" // records were dropped by their age, or removed, before they were exported
+	ProblemBroken = "broken" // a record does not follow the one before it: one of them was changed, or put there by somebody else. It is exported nevertheless
+)
+
+// Problems are all of them.
+var Problems = []string{ProblemFailed, ProblemMissed, ProblemBroken}
+
+const (
+	every  = time.Hour   // between two looks for new records
+	again  = time.Minute // after one that failed
+	ending = ".jsonl"
+	lines  = 500 // of a file at most
+)
+
+// Run exports until ctx ends, at once and every hour. What fails is logged, counted, and tried again after a minute.
 func (e *Exporter) Run(ctx context.Context) error {
 	e.Deps, e.chains = e.WithDefaults(), map[string]*audit.Chain{}
-	for _, class := range streams.Classes {
-		e.note(class)
-	}
-	defer e.note("")
 	for {
+		pause := every
 		for _, class := range streams.Classes {
-			if err := e.export(ctx, class); err == nil {
-				e.note(class)
-			} else if delete(e.chains, class); ctx.Err() == nil {
-				e.Log.Error("records of the audit are not exported", "class", class, "error", err)
+			if err := e.export(ctx, class); err != nil && ctx.Err() == nil {
+				delete(e.chains, class)
+				e.Count(class, ProblemFailed)
+				e.Log.Error("records of the audit are not exported; trying again", "class", class, "error", err)
+				pause = again
 			}
 		}
-		every := e.Every
-		if every == 0 {
-			every = time.Hour
-		}
-		if !wait.For(ctx, every) {
+		if !wait.For(ctx, pause) {
 			return nil
 		}
 	}
 }
 
-func (e *Exporter) note(class string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if class == "" {
-		e.since = nil
-		return
-	}
-	if e.since == nil {
-		e.since = map[string]time.Time{}
-	}
-	e.since[class] = time.Now()
-}
-
-// Behind is for how long not all records of a class were exported; 0 where another process exports.
-func (e *Exporter) Behind(class string) time.Duration {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if at, ok := e.since[class]; ok {
-		return time.Since(at)
-	}
-	return 0
-}
-
-// lines is how many records a file has at most.
-const lines = 500
-
 func (e *Exporter) export(ctx context.Context, class string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
-	for e.chains[class] == nil {
-		if err := e.resume(ctx, class); err != nil {
+	if e.chains[class] == nil {
+		c, err := e.resume(ctx, class)
+		if err != nil {
 			return err
 		}
+		e.chains[class] = c
 	}
-	for {
-		part := audit.Part{Class: class, After: e.chains[class].Head.Sequence, Limit: lines}
-		all, end, more, err := audit.Read(ctx, e.JS, e.Names, part)
+	for c := e.chains[class]; ; {
+		all, end, more, err := audit.Read(ctx, e.JS, e.Names, audit.Part{Class: class, After: c.Head.Sequence, Limit: lines})
 		if err != nil {
 			return fmt.Errorf("cannot read them: %w", err)
 		}
-		c := e.chains[class]
 		if c.Life = end.Life; c.Head.Sequence > end.Sequence {
-			return &audit.BreakError{Class: class, Sequence: end.Sequence + 1, Why: fmt.Sprintf("it was exported, with all behind it up to %d, and the stream has never had it: its chain begins anew, or it is another one; export it elsewhere", c.Head.Sequence)}
+			return another(c.Head.Sequence, fmt.Sprintf("its last one is %d", end.Sequence))
 		}
-		if err := e.write(ctx, c, all); err != nil {
+		if err := e.write(ctx, c, all); err != nil || !more {
 			return err
-		}
-		if !more {
-			return e.chains[class].End(end.Sequence, end.At, time.Now())
 		}
 	}
 }
 
-// resume reads how far the files of a class go.
-func (e *Exporter) resume(ctx context.Context, class string) error {
+// another says that the files are of another chain than the stream.
+func another(last uint64, why string) error {
+	return fmt.Errorf("record %d was exported last, and the stream has another chain (%s), as after a restore: give it another place to be exported to", last, why)
+}
+
+// resume reads how far the files of a class go. Their last record has to be that of the stream, unless it has had its age.
+func (e *Exporter) resume(ctx context.Context, class string) (*audit.Chain, error) {
 	c := &audit.Chain{Class: class}
-	name, err := e.To.Last(ctx, class)
+	name, err := e.To.Last(ctx, class, ending)
+	if err != nil || name == "" {
+		return c, err
+	}
+	first, err := strconv.ParseUint(strings.TrimSuffix(path.Base(name), ending), 10, 64)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("%s was not put there by an export", name)
 	}
-	if name != "" {
-		text, err := e.To.Read(ctx, name)
-		if err != nil {
-			return err
-		}
-		text = bytes.TrimSuffix(text, []byte("\n"))
-		head, r, err := audit.HeadOf(text[bytes.LastIndexByte(text, '\n')+1:])
-		if err != nil || r.Class != class {
-			return fmt.Errorf("the last record of %s, of class %q: %w", name, r.Class, errors.Join(err, errors.New("what was exported was changed")))
-		}
-		c.Begun, c.Head = true, head
+	text, err := e.To.Read(ctx, name)
+	if err != nil {
+		return nil, err
 	}
-	e.chains[class] = c
-	return nil
+	all := bytes.Split(bytes.TrimSuffix(text, []byte("\n")), []byte("\n"))
+	last := all[len(all)-1]
+	c.Begun, c.Head = true, headOf(last, first+uint64(len(all))-1)
+	stored, _, _, err := audit.Read(ctx, e.JS, e.Names, audit.Part{Class: class, After: c.Head.Sequence - 1, Limit: 1})
+	if err == nil && len(stored) > 0 && stored[0].At == c.Head.Sequence && !bytes.Equal(stored[0].Text, last) {
+		err = another(c.Head.Sequence, "its record of that number is another one")
+	}
+	return c, err
 }
 
-// write checks that records follow what was exported, and stores those that do as a file. Where some have had their age before they were exported, it says so, and goes on behind them.
-func (e *Exporter) write(ctx context.Context, c *audit.Chain, all []audit.Line) (wrong error) {
-	var text []byte
-	var first uint64
-	now := time.Now()
-	for _, l := range all {
-		before := c.Head.Sequence
-		_, err := c.Next(l.Text, now)
-		if err != nil && c.Begun && l.Record.Sequence > before+1 {
-			next := &audit.Chain{Class: c.Class, Life: c.Life}
-			if _, broken := next.Next(l.Text, now); broken == nil {
-				e.Log.Warn("records of the audit were dropped by their age before they were exported", "class", c.Class, "from", before+1, "to", l.Record.Sequence-1)
-				*c, err = *next, nil
+// headOf is the head behind the record of a place, whatever that says.
+func headOf(line []byte, at uint64) audit.Head {
+	head, _, _ := audit.HeadOf(line) // what was changed is told where it is read
+	head.Sequence = at
+	return head
+}
+
+// write stores records as files, each of which has all from its first one on, and counts what is not right with them: who was not to be told of it would not need the export.
+func (e *Exporter) write(ctx context.Context, c *audit.Chain, all []audit.Line) error {
+	for n := 0; n < len(all); {
+		first, text := all[n].At, []byte(nil)
+		if c.Begun && first > c.Head.Sequence+1 {
+			e.Count(c.Class, ProblemMissed)
+			e.Log.Error("records of the audit were dropped by their age, or removed, before they were exported", "class", c.Class, "from", c.Head.Sequence+1, "to", first-1)
+			*c = audit.Chain{Class: c.Class, Life: c.Life}
+		}
+		for at := first; n < len(all) && all[n].At == at; n, at = n+1, at+1 {
+			line := all[n].Text
+			if _, err := c.Next(line, time.Now()); err != nil {
+				e.Count(c.Class, ProblemBroken)
+				e.Log.Error("a record of the audit is not right; it is exported as it is", "class", c.Class, "record", at, "error", err)
 			}
+			c.Begun, c.Head = true, headOf(line, at)
+			text = append(append(text, line...), '\n')
 		}
-		if wrong = err; wrong != nil {
-			break
-		}
-		if text = append(append(text, l.Text...), '\n'); first == 0 {
-			first = l.Record.Sequence
+		if err := e.To.Add(ctx, fmt.Sprintf("%s/%020d%s", c.Class, first, ending), text); err != nil {
+			return err
 		}
 	}
-	if first == 0 {
-		return wrong
-	}
-	err := e.To.Add(ctx, fmt.Sprintf("%s/%020d.jsonl", c.Class, first), text)
-	if errors.Is(err, fs.ErrExist) {
-		err = fmt.Errorf("another process exports, too: %w", err)
-	}
-	return errors.Join(err, wrong)
+	return nil
 }

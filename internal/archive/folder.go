@@ -23,14 +23,14 @@ type Folder struct {
 	object // whose key ends with a slash, or is empty
 }
 
-// OpenFolder is the one at an absolute path, or s3://bucket/prefix, whose access keys, region and endpoint are where [Keep] looks for them. It asks nobody whether it is there: a directory is made when it
-// gets its first file, a bucket has to be there.
+// OpenFolder is the one at the absolute path of a directory, which has to be there, or s3://bucket/prefix, whose access keys, region and endpoint are where [Keep] looks for them. It does not ask the store.
 func OpenFolder(at string) (*Folder, error) {
 	if !strings.HasPrefix(at, "s3://") {
 		if !filepath.IsAbs(at) {
 			return nil, fmt.Errorf("%q is neither an absolute path nor s3://bucket/prefix", at)
 		}
-		return &Folder{dir: at}, nil
+		f := &Folder{dir: at}
+		return f, f.there()
 	}
 	o, err := parse(at)
 	if o.key = strings.Trim(o.key, "/"); o.key != "" {
@@ -39,12 +39,24 @@ func OpenFolder(at string) (*Folder, error) {
 	return &Folder{object: o}, err
 }
 
-// Last is the name of the last file of a folder in it, by the order of names; empty where there is none.
-func (f *Folder) Last(ctx context.Context, folder string) (last string, err error) {
+// there fails where the directory is not: a share that is not mounted is not to be made.
+func (f *Folder) there() error {
+	info, err := os.Stat(f.dir)
+	if err == nil && !info.IsDir() {
+		err = &fs.PathError{Op: "open", Path: f.dir, Err: syscall.ENOTDIR}
+	}
+	return err
+}
+
+// Last is the name of the last file of a folder in it that has an ending, by the order of names; empty where there is none.
+func (f *Folder) Last(ctx context.Context, folder, ending string) (last string, err error) {
 	if f.client == nil {
+		if err := f.there(); err != nil {
+			return "", err
+		}
 		files, err := os.ReadDir(filepath.Join(f.dir, folder))
 		for _, file := range files {
-			if name := file.Name(); !file.IsDir() && !strings.HasSuffix(name, ".part") {
+			if name := file.Name(); !file.IsDir() && strings.HasSuffix(name, ending) {
 				last = path.Join(folder, name)
 			}
 		}
@@ -59,7 +71,9 @@ func (f *Folder) Last(ctx context.Context, folder string) (last string, err erro
 		if o.Err != nil {
 			return "", fmt.Errorf("cannot list %s: %w", f.at(folder), o.Err)
 		}
-		last = max(last, strings.TrimPrefix(o.Key, f.key))
+		if strings.HasSuffix(o.Key, ending) {
+			last = max(last, strings.TrimPrefix(o.Key, f.key))
+		}
 	}
 	return last, nil
 }
@@ -81,12 +95,15 @@ func (f *Folder) Read(ctx context.Context, name string) ([]byte, error) {
 // conditional (If-None-Match), as S3 and MinIO do.
 func (f *Folder) Add(ctx context.Context, name string, data []byte) error {
 	if f.client == nil {
+		if err := f.there(); err != nil {
+			return err
+		}
 		return keepFile(filepath.Join(f.dir, name), naming{os.Link, renameExclusive}, func(w io.Writer) error {
 			_, err := w.Write(data)
 			return err
 		})
 	}
-	var o minio.PutObjectOptions
+	o := minio.PutObjectOptions{SendContentMd5: true} // S3 wants it where objects are locked
 	o.SetMatchETagExcept("*")
 	_, err := f.client.PutObject(ctx, f.bucket, f.key+name, bytes.NewReader(data), int64(len(data)), o)
 	switch status := minio.ToErrorResponse(err).StatusCode; {

@@ -52,18 +52,19 @@ func audits(ctx context.Context, h *server.Host) error {
 	return nil
 }
 
-// unexported is of each class.
-var unexported = prometheus.GaugeOpts{Name: "instar_audit_unexported_seconds", Help: "For how long not all records of the audit were exported; 0 where another node exports, or nothing is configured."}
+// problems are those of the export of records.
+var problems = prometheus.CounterOpts{Name: "instar_audit_export_problems_total", Help: "Problems of the export of records of the audit: tries that failed, records that were missed, and records that are not right."}
 
 // export copies the records to where the configuration says, on one node at a time.
 func export(ctx context.Context, h *server.Host) error {
-	e := &audit.Exporter{Deps: h.Deps}
+	count := prometheus.NewCounterVec(problems, []string{"class", "problem"})
 	for _, class := range streams.Classes {
-		o := unexported
-		o.ConstLabels = prometheus.Labels{"class": class}
-		if err := h.Register(prometheus.NewGaugeFunc(o, func() float64 { return e.Behind(class).Seconds() })); err != nil {
-			return err
+		for _, problem := range audit.Problems {
+			count.WithLabelValues(class, problem)
 		}
+	}
+	if err := h.Register(count); err != nil {
+		return err
 	}
 	to := h.Config.Tenants.AuditExport
 	if to == "" {
@@ -73,7 +74,6 @@ func export(ctx context.Context, h *server.Host) error {
 	if err != nil {
 		return fmt.Errorf("tenants.auditExport: %w", err)
 	}
-	e.To = f
-	h.Role(ctx, RoleExport, e.Run)
+	h.Role(ctx, RoleExport, (&audit.Exporter{Deps: h.Deps, To: f, Count: func(class, problem string) { count.WithLabelValues(class, problem).Inc() }}).Run)
 	return nil
 }

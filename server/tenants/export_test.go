@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,7 +15,7 @@ import (
 // Records are copied to where the configuration says, as soon as a node has the role.
 func TestRecordsAreExported(t *testing.T) {
 	t.Parallel()
-	w, dir := setup(t, 1, "exported"), filepath.Join(t.TempDir(), "audit")
+	w, dir := setup(t, 1, "exported"), t.TempDir()
 	w.Config.Tenants.AuditExport = dir
 	w.Start()
 	w.OK("POST", path("exported", "move")+"/request", `{"dryRun":true}`)
@@ -26,7 +27,7 @@ func TestRecordsAreExported(t *testing.T) {
 	require.Eventually(t, func() bool {
 		text, _ = os.ReadFile(filepath.Join(dir, "state", "00000000000000000001.jsonl")) // it is not there yet
 		return len(text) > 0
-	}, waitFor, tick)
+	}, 3*time.Minute, tick, "a try that fails is repeated after a minute")
 	first, _, _ := bytes.Cut(text, []byte("\n"))
 	_, r, err := audit.HeadOf(first)
 	require.NoError(t, err)

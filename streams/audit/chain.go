@@ -58,6 +58,23 @@ func (c *Chain) Next(line []byte, now time.Time) (Record, error) {
 	return r, nil
 }
 
+// Skip is Next for an export, from which records may be missing that had their age before they were exported: it goes on behind those, and returns how many they are. Whoever wants to hide some has to
+// wait until all behind the one before them, too, have their age.
+func (c *Chain) Skip(line []byte, now time.Time) (missed uint64, err error) {
+	_, err = c.Next(line, now)
+	r, unread := Parse(line)
+	if err == nil || unread != nil || !c.Begun || r.Sequence <= c.Head.Sequence+1 || r.PreviousAt.Before(c.Head.At) || !c.Life.gone(c.Class, c.Head.At, now) {
+		return 0, err
+	}
+	next := Chain{Class: c.Class, Life: c.Life}
+	if _, broken := next.Next(line, now); broken != nil {
+		return 0, err
+	}
+	missed = r.Sequence - c.Head.Sequence - 1
+	*c = next
+	return missed, nil
+}
+
 // End checks that the last record is the last one that there was: the one of which the stream gave out a sequence last, and when.
 func (c *Chain) End(last uint64, at, now time.Time) error {
 	if c.Head.Sequence < last && (c.Begun || !c.Life.gone(c.Class, at, now)) {

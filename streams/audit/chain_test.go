@@ -85,6 +85,33 @@ func TestAChainBeginsWhereItsRecordsHaveTheirAge(t *testing.T) {
 	require.ErrorContains(t, check(slices.Delete(slices.Clone(old), 1, 2), 6), "older than records of its class become; the next one is 3")
 }
 
+// An export lacks what had its age before it was exported, and nothing else: not what is missing behind a record that is younger, nor what a record hides that says it is older than the one before it.
+func TestAnExportLacksOnlyWhatHadItsAge(t *testing.T) {
+	t.Parallel()
+	old := records(t, 4, now.Add(-streams.LifeOf("state")-time.Hour))
+	forged, _, err := audit.Head{Sequence: 3, At: now.Add(-2 * streams.LifeOf("state"))}.Seal(audit.Record{Class: "state"}, now)
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		lines  [][]byte
+		now    time.Time
+		missed uint64
+	}{
+		"Old":    {[][]byte{old[0], old[3]}, now, 2},
+		"Young":  {[][]byte{old[0], old[3]}, now.Add(-3 * time.Hour), 0},
+		"Forged": {[][]byte{old[0], forged}, now, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			chain := audit.Chain{Class: "state"}
+			_, err := chain.Skip(c.lines[0], c.now)
+			require.NoError(t, err)
+			missed, err := chain.Skip(c.lines[1], c.now)
+			require.Equal(t, c.missed, missed)
+			require.Equal(t, c.missed > 0, err == nil, "%v", err)
+		})
+	}
+}
+
 // A clock that was put back, or the slower one of a node that has taken over, makes no record older than the one before it.
 func TestNoRecordIsOlderThanTheOneBeforeIt(t *testing.T) {
 	t.Parallel()

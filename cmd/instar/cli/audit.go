@@ -117,9 +117,7 @@ type chains struct {
 
 // newChains asks the server how long it keeps records.
 func newChains(s *command.Session) (*chains, error) {
-	var page struct {
-		Ends map[string]audit.ChainEnd `json:"ends"`
-	}
+	var page struct{ Ends map[string]audit.ChainEnd }
 	err := s.JSON(s.Ctx, client.Request{Path: auditPath, Query: url.Values{"limit": {"1"}}}, &page)
 	return &chains{by: chainsOf(page.Ends), lives: page.Ends, kept: map[string][]string{}, now: time.Now()}, err
 }
@@ -167,7 +165,7 @@ func (c *chains) next(line []byte) (known bool, err error) {
 }
 
 // file reads the records of an export; one that is not there has none.
-func (c *chains) file(path string, mayLack bool) error {
+func (c *chains) file(s *command.Session, path string, mayLack bool) error {
 	f, err := os.Open(path)
 	if mayLack && errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -186,12 +184,17 @@ func (c *chains) file(path string, mayLack bool) error {
 			return fmt.Errorf("%s: line %d is not complete: %w; remove it", path, n, err)
 		}
 		line = line[:len(line)-1]
+		var missed uint64
 		class, err := classOf(line)
 		if err == nil {
-			_, err = c.by[class].Next(line, c.now)
+			missed, err = c.by[class].Skip(line, c.now)
 		}
 		if err != nil {
 			return fmt.Errorf("%s, line %d: %w", path, n, err)
+		}
+		if missed > 0 {
+			s.Say("%-8s  %d records before line %d of %s had their age before they were exported", class, missed, n, path)
+			c.kept[class] = nil
 		}
 		c.kept[class] = append(c.kept[class], c.by[class].Head.Hash)
 	}
@@ -275,10 +278,9 @@ func (c *chains) ends(ends map[string]audit.ChainEnd, had map[string]uint64) err
 // told says what was checked.
 func (c *chains) told(s *command.Session) {
 	for _, class := range streams.Classes {
-		switch chain := c.by[class]; {
-		case !chain.Begun:
+		if chain := c.by[class]; !chain.Begun {
 			s.Say("%-8s  no records", class)
-		default:
+		} else {
 			s.Say("%-8s  records %d to %d are as they were written; the hash of the last one is %s; they are kept for %d days", class, chain.First, chain.Head.Sequence, chain.Head.Hash, chain.Life.Days(class))
 		}
 	}
@@ -287,7 +289,7 @@ func (c *chains) told(s *command.Session) {
 func auditVerify(s *command.Session, _ *cobra.Command, args []string) error {
 	c, err := newChains(s)
 	if err == nil && len(args) > 0 {
-		c.own, err = chainsOf(c.lives), c.file(args[0], false)
+		c.own, err = chainsOf(c.lives), c.file(s, args[0], false)
 	}
 	if err != nil {
 		return broken(err)
@@ -302,7 +304,7 @@ func auditVerify(s *command.Session, _ *cobra.Command, args []string) error {
 func auditExport(s *command.Session, _ *cobra.Command, args []string) error {
 	c, err := newChains(s)
 	if err == nil {
-		err = c.file(args[0], true)
+		err = c.file(s, args[0], true)
 	}
 	if err != nil {
 		return broken(err)

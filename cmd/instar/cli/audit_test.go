@@ -150,6 +150,22 @@ func TestAChainIsVerifiedByTheLifeThatTheServerTells(t *testing.T) {
 	}
 }
 
+// A file of an export from which records are missing that had their age before they were exported is checked on both sides of them, and that is said.
+func TestAnExportWithAGapIsVerified(t *testing.T) {
+	t.Parallel()
+	l := &log{began: time.Now().Add(-72 * time.Hour).UTC(), kept: 48 * 3600}
+	l.write(t, 7, "alice")
+	srv := httptest.NewServer(l)
+	t.Cleanup(srv.Close)
+	file := filepath.Join(t.TempDir(), "audit.jsonl")
+	require.NoError(t, os.WriteFile(file, []byte(l.lines[0]+"\n"+l.lines[4]+"\n"), 0o600))
+	l.lines = l.lines[2:]
+	var out, errs bytes.Buffer
+	require.Zero(t, execute([]string{"audit", "verify", file, "--server", srv.URL}, strings.NewReader(""), &out, &errs), errs.String())
+	require.Contains(t, errs.String(), "3 records before line 2 of "+file+" had their age before they were exported")
+	require.Contains(t, errs.String(), "records 5 to 7 are as they were written")
+}
+
 // What was verified before a page fails is in the file, and the next export goes on behind it.
 func TestAnExportKeepsWhatItHas(t *testing.T) {
 	t.Parallel()
