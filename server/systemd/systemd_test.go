@@ -107,4 +107,6 @@ func TestUnitAndWatchdogOfAnotherProcess(t *testing.T) {
 	require.Contains(t, unit, "\nType=notify\n")
 	require.Contains(t, unit, "\nNotifyAccess=main\n")
 	require.Regexp(t, `(?m)^WatchdogSec=\d+s$`, unit)
+	require.Regexp(t, `(?m)^Delegate=cpu memory pids\nDelegateSubgroup=\w+$`, unit, "releases of tenants are limited by groups below the unit")
+	require.NotRegexp(t, `(?m)^ProtectControlGroups=(yes|true|1)$`, unit, "nothing could be made there")
 }

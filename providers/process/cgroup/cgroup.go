@@ -3,6 +3,7 @@
 package cgroup
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -60,8 +61,8 @@ func Probe(root string) (k Kernel, missing map[string]error) {
 	return k, missing
 }
 
-// places are where groups may be made: in that of this process, or beside it. Of version 2 a group hands on its controllers only where it has no processes of its own, so it is mostly the one
-// above; what is above a unit of systemd is the system's.
+// places are where groups may be made. Of version 2 it is the group above that of this process, as one with processes of its own hands nothing on; what is above a unit of systemd is the
+// system's, so that there it is in the unit itself, which says why it cannot be. Of version 1 it is in that of this process, or beside it.
 func (k *Kernel) places(root, controller string, own map[string]string) []string {
 	if !k.unified {
 		return []string{filepath.Join(root, controller, own[controller]), filepath.Join(root, controller)} // in a container, of which the first one may not be seen
@@ -70,7 +71,7 @@ func (k *Kernel) places(root, controller string, own map[string]string) []string
 	if at == filepath.Clean(root) || unit == ".service" || unit == ".scope" {
 		return []string{at}
 	}
-	return []string{at, filepath.Dir(at)}
+	return []string{filepath.Dir(at)}
 }
 
 // ownGroups are those that this process is in, by controller; that of version 2 by the empty name.
@@ -99,7 +100,19 @@ func (k *Kernel) try(at, controller string) error {
 		return err
 	}
 	_, err = os.Stat(filepath.Join(dir, k.file(controller)))
+	if err == nil && k.unified {
+		err = enterable(dir)
+	}
 	return errors.Join(err, syscall.Rmdir(dir))
+}
+
+// enterable fails for a group of version 2 that processes cannot enter: one with processes of its own hands on pids and cpu all the same, but for its threads alone.
+func enterable(dir string) error {
+	kind, err := os.ReadFile(filepath.Join(dir, "cgroup.type")) // #nosec G304 -- of the kernel
+	if err == nil && string(bytes.TrimSpace(kind)) != "domain" {
+		err = fmt.Errorf("no process can enter a group in %s (%s), which has some itself (with systemd: Delegate=yes and DelegateSubgroup=server)", filepath.Dir(dir), bytes.TrimSpace(kind))
+	}
+	return err
 }
 
 // file is that with the limit.

@@ -59,9 +59,9 @@ func TestGroupsAreMadeWhereTheyMayBe(t *testing.T) {
 	t.Parallel()
 	two := Kernel{unified: true}
 	for own, want := range map[string][]string{
-		"": {root}, "/": {root}, "/server": {root + "/server", root},
+		"": {root}, "/": {root}, "/server": {root},
 		"/system.slice/instar.service":        {root + "/system.slice/instar.service"},
-		"/system.slice/instar.service/server": {root + "/system.slice/instar.service/server", root + "/system.slice/instar.service"},
+		"/system.slice/instar.service/server": {root + "/system.slice/instar.service"},
 	} {
 		require.Equal(t, want, two.places(root, Memory, map[string]string{"": own}), own)
 	}
