@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -66,11 +67,12 @@ type Certificates struct {
 	log              *slog.Logger
 	leads            func(ctx context.Context, host string) (string, error)
 	renewals         renewals
+	asked            *asked
 }
 
 // NewCertificates starts them; Stop ends what they run in the background.
 func NewCertificates(o CertificateOptions) *Certificates {
-	c := &Certificates{storage: o.Storage, updates: o.DNS, log: o.Log, leads: o.Leads}
+	c := &Certificates{storage: o.Storage, updates: o.DNS, log: o.Log, leads: o.Leads, asked: newAsked()}
 	quiet := zap.NewNop() // what matters of it is an error here, or a state
 	c.cache = certmagic.NewCache(certmagic.CacheOptions{GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) { return c.serving, nil }, Logger: quiet, Capacity: 10_000})
 	base := certmagic.Config{Storage: o.Storage, Logger: quiet, DisableARI: true, OCSP: certmagic.OCSPConfig{DisableStapling: true}}
@@ -84,7 +86,7 @@ func NewCertificates(o CertificateOptions) *Certificates {
 	base.Storage, base.DisableStorageCheck = &reading{Storage: o.Storage, now: time.Now, looked: map[string]time.Time{}}, true
 	c.serving = certmagic.New(c.cache, base)
 	acme := certmagic.ACMEIssuer{
-		CA: o.Directory, TestCA: o.Directory, Email: o.Email, Agreed: true, TrustedRoots: o.Roots, AltHTTPPort: o.HTTPPort, AltTLSALPNPort: o.TLSPort, DisableHTTPChallenge: o.HTTPPort == 0, Logger: quiet,
+		CA: o.Directory, TestCA: o.Directory, Email: o.Email, Agreed: true, TrustedRoots: o.Roots, AltHTTPPort: o.HTTPPort, AltTLSALPNPort: o.TLSPort, DisableHTTPChallenge: o.HTTPPort == 0, Logger: zap.New(c.asked),
 	}
 	c.issuer = certmagic.NewACMEIssuer(c.managed, acme)
 	c.managed.Issuers, c.serving.Issuers = []certmagic.Issuer{silent{c.issuer}}, []certmagic.Issuer{loader{c.issuer}}
@@ -161,12 +163,13 @@ func (c *Certificates) order(ctx context.Context, host string) (*x509.Certificat
 			return nil, providers.Errorf(providers.Unavailable, "no certificate for %s is ordered: %s", host, problem)
 		}
 	}
+	begun := time.Now()
 	err := by.ObtainCertSync(ctx, host)
 	if err == nil {
 		err = by.RenewCertSync(ctx, host, false)
 	}
 	if err != nil {
-		return nil, refusal(host, err)
+		return nil, refusal(host, err, c.asked.since(begun, time.Now()))
 	}
 	leaf, err := c.leaf(ctx, host)
 	if err == nil && leaf == nil {
@@ -190,11 +193,11 @@ func (c *Certificates) Current(ctx context.Context, host string) (*machine.Certi
 	if now := time.Now(); !now.Before(due) && c.renewals.begin(host, now) {
 		go c.renew(host)
 	}
-	return have, due, c.renewals.trouble(host), nil
+	return have, due, c.renewals.trouble(host, time.Now()), nil
 }
 
-// Troubled is how many names have a certificate that this process could not renew when it was tried last.
-func (c *Certificates) Troubled() int { return c.renewals.troubled() }
+// Troubled is how many names have a certificate that this process could not renew when it was tried last. One for which it was not asked within a quarter of an hour is another process's by now.
+func (c *Certificates) Troubled() int { return c.renewals.troubled(time.Now()) }
 
 // dueAt is when a certificate is to be renewed: when a third of its life is left, as certmagic has it.
 func dueAt(leaf *x509.Certificate) time.Time {
@@ -273,28 +276,28 @@ const CodeCertificate = "CERTIFICATE_REFUSED"
 // rateWait is how long a certificate authority is left alone that limits rates and does not say for how long.
 const rateWait = 15 * time.Minute
 
-// refusal gives the errors of a certificate authority codes.
-func refusal(host string, err error) error {
+// refusal gives the errors of a certificate authority codes. wait is for how long it has asked to be left alone.
+func refusal(host string, err error, wait time.Duration) error {
 	var p acme.Problem
 	if !errors.As(err, &p) {
-		return providers.Errorf(providers.Unavailable, "no certificate for %s: %v", host, err)
+		return providers.Later(wait, "no certificate for %s: %v", host, err)
 	}
 	switch p.Type {
 	case acme.ProblemTypeRateLimited:
-		return providers.Later(retryAfter(p.Detail, time.Now()), "no certificate for %s: the certificate authority limits rates: %s", host, p.Detail)
+		return providers.Later(cmp.Or(max(wait, named(p.Detail, time.Now())), rateWait), "no certificate for %s: the certificate authority limits rates: %s", host, p.Detail)
 	case acme.ProblemTypeRejectedIdentifier, acme.ProblemTypeUnsupportedIdentifier, acme.ProblemTypeCAA:
 		return &failed{machines.Failure{Code: CodeCertificate, Message: fmt.Sprintf("no certificate for %s: %s", host, p.Detail)}}
 	}
-	return providers.Errorf(providers.Unavailable, "no certificate for %s: %s (%s)", host, p.Detail, p.Type)
+	return providers.Later(wait, "no certificate for %s: %s (%s)", host, p.Detail, p.Type)
 }
 
-// retryAfter is the wait that Boulder names in its text ("retry after 2026-01-02 15:04:05 UTC"): the header Retry-After is not handed on by the client library.
-func retryAfter(detail string, now time.Time) time.Duration {
+// named is the wait that Boulder names in its text ("retry after 2026-01-02 15:04:05 UTC"); 0 where there is none.
+func named(detail string, now time.Time) time.Duration {
 	_, rest, ok := strings.Cut(detail, "retry after ")
 	if ok && len(rest) >= len(time.DateTime) {
 		if at, err := time.Parse(time.DateTime, rest[:len(time.DateTime)]); err == nil && at.After(now) {
 			return min(at.Sub(now), machines.MaxRetryAfter)
 		}
 	}
-	return rateWait
+	return 0
 }

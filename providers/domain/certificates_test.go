@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/certmagic"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/domain"
 )
 
@@ -43,4 +44,46 @@ func TestNothingIsOrderedForANameThatLeadsElsewhere(t *testing.T) {
 	_, err = c.Obtain(ctx, host)
 	require.Error(t, err)
 	require.Positive(t, asked.Load(), "now the authority is asked")
+}
+
+// What a certificate authority asks for that refuses is the least wait until it is asked again.
+func TestACertificateAuthorityIsLeftAloneForAsLongAsItAsks(t *testing.T) {
+	t.Parallel()
+	for name, of := range map[string]struct {
+		status      int
+		after, body string
+		least, most time.Duration
+	}{
+		"that limits rates":        {status: http.StatusTooManyRequests, after: "7200", body: `{"type":"urn:ietf:params:acme:error:rateLimited","detail":"too many"}`, least: 110 * time.Minute, most: 2 * time.Hour},
+		"that limits without time": {status: http.StatusTooManyRequests, body: `{"type":"urn:ietf:params:acme:error:rateLimited","detail":"too many"}`, least: 15 * time.Minute, most: 15 * time.Minute},
+		"that is away until":       {status: http.StatusServiceUnavailable, after: time.Now().Add(3 * time.Hour).UTC().Format(http.TimeFormat), body: "maintenance", least: 170 * time.Minute, most: 3 * time.Hour},
+		"that is away":             {status: http.StatusServiceUnavailable, body: "maintenance"},
+		"that fails":               {status: http.StatusInternalServerError, after: "7200", body: "a mistake"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ca := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if of.after != "" {
+					w.Header().Set("Retry-After", of.after)
+				}
+				if of.body[0] == '{' {
+					w.Header().Set("Content-Type", "application/problem+json")
+				}
+				w.WriteHeader(of.status)
+				_, _ = w.Write([]byte(of.body))
+			}))
+			t.Cleanup(ca.Close)
+			roots := x509.NewCertPool()
+			roots.AddCert(ca.Certificate())
+			c := domain.NewCertificates(domain.CertificateOptions{
+				Storage: &certmagic.FileStorage{Path: t.TempDir()}, Directory: ca.URL, Roots: roots, Serves: func(string) bool { return true }, Log: slog.New(slog.DiscardHandler),
+			})
+			t.Cleanup(c.Stop)
+			_, err := c.Obtain(t.Context(), host)
+			f := providers.Failure(err)
+			require.True(t, f.Retryable, "%v", err)
+			require.GreaterOrEqual(t, f.RetryAfter, of.least, "%v", err)
+			require.LessOrEqual(t, f.RetryAfter, of.most, "%v", err)
+		})
+	}
 }

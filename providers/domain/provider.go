@@ -298,9 +298,6 @@ func patience(waited time.Duration) time.Duration {
 	return min(max(waited/10, 2*time.Second), 5*time.Minute)
 }
 
-// glances is the time between two looks at a certificate with which nothing is to be done.
-const glances = 10 * time.Minute
-
 // lookAtService finds whether an active name is served, and how its certificate is.
 func (p *Provider) lookAtService(ctx context.Context, e *machines.Entity, d *machine.Data) (machines.Finding, error) {
 	r, err := p.Table.Row(ctx, d.Host)
@@ -324,14 +321,20 @@ func (p *Provider) lookAtService(ctx context.Context, e *machines.Entity, d *mac
 		return machines.Finding{}, nil
 	case over:
 		return machines.Finding{Input: machine.ReportLapsed, Data: machine.Trouble{Message: trouble}}, nil
-	case c != nil && (d.Certificate == nil || *c != *d.Certificate):
-		return machines.Finding{Input: machine.ReportRenewed, Data: *c}, nil
-	case trouble != "" && trouble != d.Problem:
-		return machines.Finding{Input: machine.ReportUnrenewed, Data: machine.Trouble{Message: trouble}}, nil
-	case c == nil, !now.Before(due): // it is being renewed
-		return machines.Finding{}, nil
 	}
-	return machines.Finding{Until: now.Add(min(glances, due.Sub(now)))}, nil
+	serial := ""
+	if d.Certificate != nil {
+		serial = d.Certificate.Serial
+	}
+	seen := Seen{c, due, trouble}
+	switch news, until := seen.Beside(serial, d.Problem, now); news {
+	case Renewed:
+		return machines.Finding{Input: machine.ReportRenewed, Data: *c}, nil
+	case Unrenewed:
+		return machines.Finding{Input: machine.ReportUnrenewed, Data: machine.Trouble{Message: trouble}}, nil
+	default:
+		return machines.Finding{Until: until}, nil
+	}
 }
 
 // unread is for a certificate that cannot be read now: that is told where it does not pass, and ends the name with the certificate that is known.

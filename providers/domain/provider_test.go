@@ -331,7 +331,11 @@ func TestCertificatesAreLookedAt(t *testing.T) {
 	w.rows.all[host] = domain.Row{Owner: "default.acme.a", Token: "token", Route: &route}
 	require.Equal(t, now.Add(10*time.Minute), w.look(machine.Active, now, machine.Data{Certificate: &c}).Until)
 	require.Equal(t, machine.ReportRenewed, w.look(machine.Active, now, machine.Data{Certificate: &machine.Certificate{Serial: "0", NotAfter: now}}).Input)
-	require.Empty(t, w.look(machine.Active, now, machine.Data{Certificate: &c, Problem: "no answer"}).Input, "a process that has just started knows of no trouble")
+	require.Equal(t, machine.ReportRenewed, w.look(machine.Active, now, machine.Data{Certificate: &c, Problem: "it cannot be read"}).Input, "it is in order again")
+	w.ca.due = now
+	f := w.look(machine.Active, now, machine.Data{Certificate: &c, Problem: "no answer"})
+	require.Empty(t, f.Input, "a process that has just started knows of no trouble")
+	require.Equal(t, now.Add(15*time.Second), f.Until)
 	w.ca.trouble = "no answer"
 	require.Equal(t, machine.ReportUnrenewed, w.look(machine.Active, now, machine.Data{Certificate: &c}).Input)
 	require.Empty(t, w.look(machine.Active, now, machine.Data{Certificate: &c, Problem: "no answer"}).Input, "known")
@@ -339,7 +343,7 @@ func TestCertificatesAreLookedAt(t *testing.T) {
 	w.ca.trouble = ""
 	require.Empty(t, w.look(machine.Active, now, machine.Data{Certificate: &c, Problem: "no answer"}), "its renewal has just begun, as after a stop of days")
 	w.ca.trouble = "no answer"
-	f := w.look(machine.Active, now, machine.Data{Certificate: &c, Problem: "no answer"})
+	f = w.look(machine.Active, now, machine.Data{Certificate: &c, Problem: "no answer"})
 	require.Equal(t, machine.ReportLapsed, f.Input)
 	require.Equal(t, machine.Trouble{Message: "no answer"}, f.Data)
 	w.now = now

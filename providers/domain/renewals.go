@@ -24,6 +24,7 @@ type renewal struct {
 	failures int       // in a row
 	next     time.Time // not before then
 	trouble  string    // of the last one
+	looked   time.Time // when that was asked for last
 }
 
 // begin reports whether a renewal may begin, which has then: it ends by failed or succeeded.
@@ -61,21 +62,25 @@ func (rs *renewals) succeeded(host string, life time.Duration, now time.Time) {
 }
 
 // trouble is why the last renewal of a name has failed; empty if none has.
-func (rs *renewals) trouble(host string) string {
+func (rs *renewals) trouble(host string, now time.Time) string {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if r := rs.of[host]; r != nil {
+		r.looked = now
 		return r.trouble
 	}
 	return ""
 }
 
-// troubled is how many names the last renewal of has failed.
-func (rs *renewals) troubled() (n int) {
+// unlooked is after how long a name is no longer looked at by this process, but by another one that may have renewed its certificate. A name in trouble is looked at much more often.
+const unlooked = 15 * time.Minute
+
+// troubled is how many names the last renewal of has failed, of those that this process looks at.
+func (rs *renewals) troubled(now time.Time) (n int) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	for _, r := range rs.of {
-		if r.trouble != "" {
+		if r.trouble != "" && now.Sub(r.looked) < unlooked {
 			n++
 		}
 	}

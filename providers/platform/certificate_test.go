@@ -48,6 +48,8 @@ func TestALookTellsHowTheCertificateIs(t *testing.T) {
 		require.Equal(t, machine.ReportUnrenewed, f.Input, state)
 		require.Equal(t, machine.Trouble{Message: i.trouble}, f.Data)
 	}
+	d.Phase = session.Executing // a share is watched
+	require.Equal(t, machine.ReportUnrenewed, look().Input)
 	e.State, d.Phase, d.Problem = machine.Ready, "", i.trouble
 	require.Empty(t, look().Input, "it is told once")
 	i.err = providers.Errorf(providers.Internal, "the stored certificate cannot be read")

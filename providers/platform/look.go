@@ -9,6 +9,7 @@ import (
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/machines/session"
 	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/domain"
 )
 
 // Look finds how far a copy or a deployment is, and how the certificate of the primary domain is while the tenant is served. What a deployment is at is news when it differs from what was told last.
@@ -32,6 +33,9 @@ func (p *Provider) Look(ctx context.Context, e *machines.Entity, polled bool) (m
 	name := deploying(d)
 	if name == "" {
 		p.told.Delete(e.Key())
+		if e.State == machine.Upgrading { // whose shares may be watched for hours
+			return p.lookAtCertificate(ctx, e, d)
+		}
 		return later, nil
 	}
 	at, err := p.Apps.Look(ctx, e.Namespace, name)
@@ -52,8 +56,8 @@ func (p *Provider) Look(ctx context.Context, e *machines.Entity, polled bool) (m
 	return machines.Finding{Input: machine.ReportRollout, Data: b}, nil
 }
 
-// glances is the time between two looks at a certificate with which nothing is to be done, and renewing that between two at one that is renewed.
-const glances, renewing = 10 * time.Minute, 15 * time.Second
+// glances is the time between two looks at a certificate that cannot be read, or is not this session's to renew.
+const glances = 10 * time.Minute
 
 // lookAtCertificate has the certificate of the primary domain renewed where it is due, and finds what became of it. A name that is not this session's, or leads nowhere, has none to renew.
 func (p *Provider) lookAtCertificate(ctx context.Context, e *machines.Entity, d *machine.Data) (machines.Finding, error) {
@@ -69,20 +73,22 @@ func (p *Provider) lookAtCertificate(ctx context.Context, e *machines.Entity, d 
 	if err != nil && providers.IsUnavailable(err) {
 		return machines.Finding{}, err
 	}
+	seen := domain.Seen{Has: c, Due: due, Trouble: trouble}
 	if err != nil {
-		trouble = providers.Failure(err).Message
+		seen = domain.Seen{Due: now.Add(glances), Trouble: providers.Failure(err).Message}
 	}
-	switch {
-	case c != nil && (d.Certificate == nil || c.Serial != d.Certificate.Serial || d.Problem != "" && trouble == "" && now.Before(due)):
+	serial := ""
+	if d.Certificate != nil {
+		serial = d.Certificate.Serial
+	}
+	switch news, until := seen.Beside(serial, d.Problem, now); news {
+	case domain.Renewed:
 		return machines.Finding{Input: machine.ReportRenewed, Data: machine.Certificate{Issuer: c.Issuer, Serial: c.Serial, NotAfter: c.NotAfter}}, nil
-	case trouble != "" && trouble != d.Problem:
-		return machines.Finding{Input: machine.ReportUnrenewed, Data: machine.Trouble{Message: trouble}}, nil
-	case err == nil && !now.Before(due): // it is being renewed
-		return machines.Finding{Until: now.Add(renewing)}, nil
-	case err != nil:
-		return machines.Finding{Until: now.Add(glances)}, nil
+	case domain.Unrenewed:
+		return machines.Finding{Input: machine.ReportUnrenewed, Data: machine.Trouble{Message: seen.Trouble}}, nil
+	default:
+		return machines.Finding{Until: until}, nil
 	}
-	return machines.Finding{Until: now.Add(min(glances, due.Sub(now)))}, nil
 }
 
 // owner is who has the names of a session.

@@ -129,6 +129,7 @@ func startAuthority(t *testing.T, z *zone, good time.Duration, httpPort, tlsPort
 				http.Error(w, "away", http.StatusBadGateway)
 			case a.limit.Load() && strings.Contains(r.URL.Path, "order"):
 				w.Header().Set("Content-Type", "application/problem+json")
+				w.Header().Set("Retry-After", "7200")
 				w.WriteHeader(http.StatusTooManyRequests)
 				_, _ = io.WriteString(w, `{"type":"urn:ietf:params:acme:error:rateLimited","detail":"too many certificates already issued"}`)
 			default:
