@@ -3,6 +3,7 @@
 package platform_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"sync"
@@ -13,6 +14,9 @@ import (
 
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/machines/session"
+	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/platform"
+	apps "github.com/bcc94042/instar/providers/platform/app"
 )
 
 // asks begins a request whose body has no end until finish, and returns when the release has it.
@@ -83,6 +87,60 @@ func TestAReleaseAnswersWhatItWasAskedBeforeItEnds(t *testing.T) {
 			require.Regexp(t, `^1\.[01] acme `, <-answer)
 		})
 	}
+}
+
+// bounding is a provider that cannot limit what one thousandth of a processor more than half of one needs.
+type bounding struct{ apps.Provider }
+
+func (bounding) Bounds(l apps.Limits) ([]string, error) {
+	if l.CPU > 500 {
+		return nil, providers.Errorf(providers.Invalid, "no processor time can be limited")
+	}
+	return []string{"a note"}, nil
+}
+
+// What cannot hold is said before anything is made, also of an upgrade.
+func TestAPlanSaysWhichLimitsCannotHold(t *testing.T) {
+	t.Parallel()
+	w, b := setup(t), task("default.acme.own")
+	serves := twice[machine.App](w, "deploy", 1, b)
+	b.App = &serves
+	w.Apps, w.Sizes = bounding{w.Apps}, map[string]platform.Size{"small": {Limits: apps.Limits{CPU: 500}}}
+	require.Equal(t, []string{"a note"}, w.perform("own", "plan", 2, b).Data.(machine.Plan).Notes)
+	w.Sizes["small"] = platform.Size{Limits: apps.Limits{CPU: 501}}
+	for _, u := range []*machine.Upgrade{nil, {From: "1.0", To: "1.1", Release: 2}} {
+		b.Upgrade = u
+		f := w.perform("own", "plan", 2, b).Failure
+		require.NotNil(t, f)
+		require.False(t, f.Retryable)
+		require.Contains(t, f.Message, "no processor time can be limited")
+	}
+}
+
+// Releases that end together drain together.
+func TestReleasesDrainTogether(t *testing.T) {
+	t.Parallel()
+	w, b := setup(t), task("default.acme.own")
+	app := twice[machine.App](w, "deploy", 1, b)
+	b.App = &app
+	b.Actions = []session.Action{{Name: "delete_app:" + app.Name, Kind: machine.KindApp}}
+	for n := 2; n < 5; n++ {
+		b.Release = &machine.App{Name: fmt.Sprint("tenant-acme-r", n), Version: "1.1"}
+		twice[machine.App](w, "deploy", uint64(n), b)
+		b.Ledger = append(b.Ledger, session.Entry{Kind: machine.KindApp, Name: b.Release.Name, State: session.Created})
+	}
+	b.Upgrade, b.Release = &machine.Upgrade{From: "1.0", To: "1.0", Release: 1, Weight: 100, App: &app}, &app
+	asked := map[string]int{}
+	w.InFlight, w.Drain = func(address string) int { asked[address]++; return 1 }, 100*time.Millisecond
+	require.Nil(t, w.perform("own", "retire", 9, b).Failure)
+	require.Len(t, asked, 3)
+	waited := 0
+	for _, n := range asked {
+		if n > 1 {
+			waited++
+		}
+	}
+	require.LessOrEqual(t, waited, 1, "the time of all is over with that of the first one")
 }
 
 func TestAReleaseEndsAlsoWhenWhatItWasAskedDoesNot(t *testing.T) {

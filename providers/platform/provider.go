@@ -115,6 +115,8 @@ type job struct {
 	task  *machines.Task
 	body  machine.Task
 	owner string
+
+	drainBy time.Time // when what releases still answer is waited for no longer; it begins with the first of them, as nothing leads to the others either
 }
 
 // effectRoute is the only one that binds a custom domain.

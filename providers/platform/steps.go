@@ -33,6 +33,11 @@ func (j *job) plan(ctx context.Context) (any, error) {
 		return nil, err
 	}
 	p := machine.Plan{Version: version, Domain: j.Domain, Approval: j.Approval != nil && j.Approval(j.task), Export: j.Export != nil}
+	if b, ok := j.Apps.(app.Bounding); ok {
+		if p.Notes, err = b.Bounds(j.Sizes[j.spec()].Limits); err != nil {
+			return nil, err
+		}
+	}
 	if j.body.Upgrade != nil { // which uses up nothing more
 		return p, nil
 	}
@@ -115,7 +120,7 @@ func (j *job) counted(ctx context.Context, p *machine.Plan) error {
 	if err := into(data, &moved); err != nil {
 		return err
 	}
-	p.Rows, p.Total, p.Seconds, p.Notes = moved.Rows, moved.Total, moved.Seconds, moved.Notes
+	p.Rows, p.Total, p.Seconds, p.Notes = moved.Rows, moved.Total, moved.Seconds, append(p.Notes, moved.Notes...)
 	return nil
 }
 

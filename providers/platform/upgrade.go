@@ -188,13 +188,16 @@ func (j *job) end(ctx context.Context, goes ...*machine.App) error {
 	return errors.Join(errs...)
 }
 
-// drained waits until no request of the proxy to a release is left, for Drain at most.
+// drained waits until no request of the proxy to a release is left, for Drain at most with all others of the task.
 func (j *job) drained(ctx context.Context, name string) error {
 	at, err := j.Apps.Look(ctx, j.task.Namespace, name)
 	if providers.IsNotFound(err) || err == nil && at.Address == "" || j.InFlight == nil {
 		return nil
 	}
-	for end := time.Now().Add(cmp.Or(j.Drain, 30*time.Second)); err == nil && j.InFlight(at.Address) > 0 && time.Now().Before(end); {
+	if j.drainBy.IsZero() {
+		j.drainBy = time.Now().Add(cmp.Or(j.Drain, 30*time.Second))
+	}
+	for err == nil && j.InFlight(at.Address) > 0 && time.Now().Before(j.drainBy) {
 		err = wait.Pause(ctx, 50*time.Millisecond)
 	}
 	return err

@@ -34,6 +34,13 @@ type Virtual interface {
 	Virtual()
 }
 
+// Bounding is a [Provider] that finds out only here, and not from the configuration, which limits can hold.
+type Bounding interface {
+	Provider
+	// Bounds fails where one of the limits cannot hold at all, and says which ones hold for less than a whole release.
+	Bounds(l Limits) (notes []string, err error)
+}
+
 // Tenant is who has releases.
 type Tenant struct {
 	Namespace string

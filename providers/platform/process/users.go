@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -122,18 +123,32 @@ func ofUser(user int) (pids []string, err error) {
 	return pids, err
 }
 
-// groups are those of the kernel that bound a release as a whole. Where there are none of memory and processes, what each process may have is all that is limited; of processor time nothing else is.
-func (a *Apps) groups(r *app.Release) ([]cgroup.Group, error) {
-	l := cgroup.Limits{Memory: r.Limits.Memory, Processes: r.Limits.Processes, CPU: r.Limits.CPU}
+// Bounds tells which limits hold less than they say, where this server may make no control groups: what each process may have is all that is limited then, and of processor time nothing is.
+func (a *Apps) Bounds(l app.Limits) (notes []string, err error) {
 	if l.CPU > 0 && !a.kernel.Has(cgroup.CPU) {
-		return nil, providers.Errorf(providers.Invalid, "the processor time of %s cannot be limited: this server may make no control groups for it: %v", r.Name, a.missing[cgroup.CPU])
+		return nil, providers.Errorf(providers.Invalid, "the processor time of a release cannot be limited, as this server may make no control groups for it: give it some (docs/platform.md, Isolation), or leave cpu out: %v", a.missing[cgroup.CPU])
 	}
-	for c, wanted := range map[string]bool{cgroup.Memory: l.Memory > 0, cgroup.Processes: l.Processes > 0} {
-		if wanted && !a.kernel.Has(c) {
-			a.config.Log.Warn("the limit of a release holds for each of its processes, and not for all together: this server may make no control groups for it", "release", r.Name, "controller", c, "error", a.missing[c])
+	for _, of := range []struct {
+		controller, instead string
+		wanted              bool
+	}{{cgroup.Memory, "for each of its processes", l.Memory > 0}, {cgroup.Processes, "for the user of its tenant", l.Processes > 0}} {
+		if of.wanted && !a.kernel.Has(of.controller) {
+			notes = append(notes, fmt.Sprintf("the limit of a release (%s) holds %s, and not for all together, as this server may make no control groups for it", of.controller, of.instead))
 		}
 	}
-	return a.kernel.Groups(a.group(r), l), nil
+	return notes, nil
+}
+
+// groups are those of the kernel that bound a release as a whole.
+func (a *Apps) groups(r *app.Release) ([]cgroup.Group, error) {
+	notes, err := a.Bounds(r.Limits)
+	if err != nil {
+		return nil, err
+	}
+	for _, note := range notes {
+		a.config.Log.Warn(note, "release", r.Name, "error", errors.Join(slices.Collect(maps.Values(a.missing))...))
+	}
+	return a.kernel.Groups(a.group(r), cgroup.Limits{Memory: r.Limits.Memory, Processes: r.Limits.Processes, CPU: r.Limits.CPU}), nil
 }
 
 // group is the name of those of a release. Other servers of this machine have others.
