@@ -27,6 +27,7 @@ import (
 	"github.com/bcc94042/instar/providers/platform/app/apptest"
 	"github.com/bcc94042/instar/providers/platform/process"
 	gateway "github.com/bcc94042/instar/providers/process"
+	"github.com/bcc94042/instar/providers/process/builtin"
 	"github.com/bcc94042/instar/providers/process/cgroup"
 )
 
@@ -66,6 +67,15 @@ func TestWhatAProcessGets(t *testing.T) {
 		Version: "1.0", Port: port, Tenant: "acme", Dir: filepath.Join(dir, "tenants", "default.tenant-acme"), Home: home, Work: home, Secret: "postgres://acme:secret@db/acme",
 		PID: has.PID, UID: os.Getuid(), NoNewPrivs: 1, Files: 1024,
 	}, has)
+	if builtin.CanApart() == nil {
+		for _, kind := range []string{"ipc", "uts"} {
+			own, err := os.Readlink(fmt.Sprint("/proc/", has.PID, "/ns/", kind))
+			require.NoError(t, err)
+			ours, err := os.Readlink("/proc/self/ns/" + kind)
+			require.NoError(t, err)
+			require.NotEqual(t, ours, own)
+		}
+	}
 	require.NoError(t, syscall.Kill(has.PID, syscall.SIGKILL))
 	resp, err := http.Get("http://" + address) // the connection waits for the process that is started again
 	require.NoError(t, err)

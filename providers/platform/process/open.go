@@ -31,7 +31,7 @@ type Config struct {
 	Log                 *slog.Logger
 }
 
-var _ app.Provider = (*Apps)(nil)
+var _ app.Bounding = (*Apps)(nil)
 
 // Apps are the releases of all tenants on this machine.
 type Apps struct {
@@ -53,6 +53,11 @@ func Open(c Config) (*Apps, error) {
 	c.Hung, c.Log = cmp.Or(c.Hung, c.Startup), cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	c.Limits.Files = cmp.Or(c.Limits.Files, 1024)
 	c.Limits.NoPrivileges, c.Limits.NoMemoryDumps, c.Limits.From = true, true, filepath.Join("..", limitsName) // of the working directory, which is the release's
+	if err := builtin.CanApart(); err == nil {
+		c.Limits.Apart = true
+	} else {
+		c.Log.Info("releases of tenants share System V IPC with all programs of this host, as this server can give them no namespaces", "error", err)
+	}
 	releases := filepath.Join(dir, "releases")
 	if c.LastUser > 0 {
 		if err := reachable(releases); err != nil {

@@ -24,6 +24,7 @@ type Limits struct {
 	File          int64 // bytes of a file that is written
 	NoPrivileges  bool  // it becomes no other user by a program that would allow it, such as sudo; where the system can
 	NoMemoryDumps bool  // it leaves no file with its memory when it crashes
+	Apart         bool  // it has shared memory, semaphores and message queues of its own, which end with the last of its processes, and a host name; see [CanApart]
 	Processes     int   // and threads, that its user has; not of root
 	User          int   // that it becomes, with the group of that number alone; this server's when 0
 
@@ -54,6 +55,9 @@ func (l Limits) Args() []string {
 	if l.NoMemoryDumps {
 		args = append(args, "-no-memory-dumps")
 	}
+	if l.Apart {
+		args = append(args, "-apart")
+	}
 	return args
 }
 
@@ -69,6 +73,7 @@ func limits(args []string) (l Limits, groups []cgroup.Group, rest []string, err 
 	f.StringVar(&l.From, "from", "", "")
 	f.BoolVar(&l.NoPrivileges, "no-privileges", false, "")
 	f.BoolVar(&l.NoMemoryDumps, "no-memory-dumps", false, "")
+	f.BoolVar(&l.Apart, "apart", false, "")
 	if err = f.Parse(args); err != nil || l.From == "" {
 		return l, nil, f.Args(), err
 	}
@@ -102,6 +107,11 @@ func (l Limits) apply() error {
 	if l.NoMemoryDumps {
 		if err := syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}); err != nil {
 			return os.NewSyscallError("setrlimit", err)
+		}
+	}
+	if l.Apart {
+		if err := apart(); err != nil {
+			return err
 		}
 	}
 	if l.User > 0 {
