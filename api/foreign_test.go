@@ -17,7 +17,7 @@ import (
 // another one it is not found, and belongs to no namespace what is answered or not allowed. The path is that of the document.
 var foreign = map[string]int{
 	"POST /v1/batches": 404, "GET /v1/operations/{operation}": 404, "POST /v1/operations/{operation}/cancel": 404,
-	"GET /v1/dead-letters": 200, "GET /v1/dead-letters/{seq}": 404, "POST /v1/dead-letters/{seq}/redrive": 404, "POST /v1/dead-letters/redrive": 200, "POST /v1/dead-letters/drop": 200,
+	"GET /v1/dead-letters": 200, "GET /v1/dead-letters/{seq}": 404, "POST /v1/dead-letters/{seq}/redrive": 404, "POST /v1/dead-letters/redrive": 200, "POST /v1/dead-letters/drop": 200, "GET /v1/dead-letters/settled": 200,
 	"GET /v1/outbox": 200, "POST /v1/outbox/{source}/redrive": 404, "POST /v1/outbox/{source}/discard": 404,
 	"GET /v1/streams/{stream}/messages": 403, "GET /v1/nodes": 403, "GET /v1/workers": 403, "GET /v1/counts": 200, "POST /v1/nodes/{name}/cordon": 403, "POST /v1/nodes/{name}/uncordon": 403, "POST /v1/nodes/{name}/drain": 403,
 	"GET /v1/backup": 403, "GET /v1/machines": 200, "GET /v1/machines/{machine}": 200, "GET /v1/machines/{machine}/diagram": 200, "GET /v1/machines/{machine}/commands/{command}": 200, "GET /v1/activity": 403, "GET /v1/machines/{machine}/stays": 403, "GET /metrics": 403,
@@ -34,7 +34,8 @@ func TestForeignNamespace(t *testing.T) {
 	r.post("/v1/gadgets/x/parts/x/mount", `{}`)
 	require.Equal(t, 202, r.post("/v1/gadgets/hush/create", `{"spec":{"name":"hush"}}`, "Idempotency-Key", "hush", "Prefer", "respond-async").StatusCode)
 	r.healthy("hush", "hush", `,"payload":{"secret":"hush"}`)
-	r.letters.all = append(r.letters.all, letter(1, "default.hush", `{"secret":"hush"}`))
+	r.letters.all = append(r.letters.all, letter(1, "default.hush", `{"secret":"hush"}`), letter(2, "default.hush", ""))
+	require.Equal(t, 200, r.post("/v1/dead-letters/drop", `{"seqs":[2],"reason":"hush"}`).StatusCode)
 	path := strings.NewReplacer("{id}", "x", "{gadget}", "x", "{service}", "hush", "{instanceId}", "hush", "{watcher}", "w", "{operation}", "gadget.default.hush.hush",
 		"{seq}", "1", "{name}", "one", "{source}", "orders", "{machine}", "gadget", "{command}", "create", "{stream}", "events")
 	body := map[string]string{

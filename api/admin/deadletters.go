@@ -1,6 +1,6 @@
 package admin
 
-// The routes under /v1/dead-letters: list, read, redrive many; mended.go has those to redrive one, perhaps edited, and to drop some. They call the interface DeadLetters, which the server
+// The routes under /v1/dead-letters: list, read, redrive many; mended.go has those to redrive one, perhaps edited, and to drop some, settled.go who has done so. They call the interface DeadLetters, which the server
 // implements over the stream DEAD_LETTERS (streams/publish), leave out letters of namespaces that the token may not see, and
 // answer with Letters or Redriven. Reads take turns with what else the client asks for; a list is read in pieces, one turn each.
 
@@ -47,6 +47,7 @@ type Redrive struct {
 	Seqs    []uint64 `json:"seqs,omitempty" maxItems:"500" doc:"Sequences of the dead letters"`
 	All     bool     `json:"all,omitempty" doc:"All dead letters stored at the time of the request"`
 	Machine string   `json:"machine,omitempty" maxLength:"63" doc:"With all: only dead letters of this machine"`
+	Reason  string   `json:"reason,omitempty" maxLength:"1024" doc:"Why; it is recorded with what was redriven"`
 }
 
 // Redriven says what became of each letter.
@@ -82,7 +83,7 @@ func (s *Service) letterRoutes(r *rest.Router) []*rest.Route {
 			OperationID: "get-dead-letter", Method: http.MethodGet, Path: "/v1/dead-letters/{seq}", Tags: tags, Summary: "Read one dead letter", Errors: []int{404, 503},
 			Parameters: []*huma.Param{seq()}, Responses: map[string]*huma.Response{"200": {Description: "The dead letter", Content: r.BodyOf(reflect.TypeFor[Letter]())}},
 		}},
-		s.redriveRoute(r, tags, seq(), redriven), s.dropRoute(r, tags),
+		s.redriveRoute(r, tags, seq(), redriven), s.dropRoute(r, tags), s.settledRoute(r, tags),
 		{Role: auth.Admin, Serve: func(q *rest.Request) error { return s.redriveMany(q, schema) }, Op: huma.Operation{
 			OperationID: "redrive-dead-letters", Method: http.MethodPost, Path: "/v1/dead-letters/redrive", Tags: tags, Summary: "Redrive many dead letters", Errors: []int{400, 413, 415, 422, 503},
 			RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}, Responses: redriven,
@@ -202,12 +203,15 @@ func (s *Service) redriveMany(q *rest.Request, schema *huma.Schema) error {
 	if want.All == (len(want.Seqs) > 0) || want.Machine != "" && !want.All {
 		return problem.Invalid("body", "must have either seqs, or all and perhaps machine")
 	}
+	if !problem.Printable(want.Reason) {
+		return problem.Invalid("body.reason", "must be text without control characters")
+	}
 	if want.All {
 		found, _, err := s.visible(q, 0, maxRedrive, want.Machine)
 		if err != nil {
 			return err
 		}
-		return q.JSON(http.StatusOK, s.redrive(q, found))
+		return q.JSON(http.StatusOK, s.redrive(q, found, want.Reason))
 	}
 	var letters []DeadLetter
 	missing := []RedriveFailure{}
@@ -222,7 +226,7 @@ func (s *Service) redriveMany(q *rest.Request, schema *huma.Schema) error {
 			letters = append(letters, l)
 		}
 	}
-	out := s.redrive(q, letters)
+	out := s.redrive(q, letters, want.Reason)
 	out.Failed = append(missing, out.Failed...)
 	return q.JSON(http.StatusOK, out)
 }
@@ -230,7 +234,7 @@ func (s *Service) redriveMany(q *rest.Request, schema *huma.Schema) error {
 // maxRedrive bounds what one request redrives; another request continues.
 const maxRedrive = 10000
 
-func (s *Service) redrive(q *rest.Request, letters []DeadLetter) Redriven {
+func (s *Service) redrive(q *rest.Request, letters []DeadLetter, why string) Redriven {
 	out := Redriven{Redriven: []uint64{}, Failed: []RedriveFailure{}}
 	for _, l := range letters {
 		err := q.Context().Err() // a client that has hung up ends this between two letters
@@ -241,6 +245,7 @@ func (s *Service) redrive(q *rest.Request, letters []DeadLetter) Redriven {
 		}
 		if err == nil {
 			out.Redriven = append(out.Redriven, l.Seq)
+			s.settledBy(q, l, redriven, why)
 			continue
 		}
 		detail := "storage does not answer"
@@ -252,7 +257,7 @@ func (s *Service) redrive(q *rest.Request, letters []DeadLetter) Redriven {
 		out.Failed = append(out.Failed, RedriveFailure{l.Seq, detail})
 	}
 	if len(letters) > 0 {
-		s.rest.Log.Info("dead letters were redriven", "request", q.Id, "actor", q.Who.Name, "redriven", len(out.Redriven), "failed", len(out.Failed))
+		s.rest.Log.Info("dead letters were redriven", "request", q.Id, "actor", q.Who.Name, "reason", why, "redriven", len(out.Redriven), "failed", len(out.Failed))
 	}
 	return out
 }

@@ -34,7 +34,7 @@ type Edited struct {
 // Drop says which letters are given up, and why.
 type Drop struct {
 	Seqs   []uint64 `json:"seqs" minItems:"1" maxItems:"500" doc:"Sequences of the dead letters"`
-	Reason string   `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it is logged with what was dropped"`
+	Reason string   `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it is recorded with what was dropped"`
 }
 
 // Dropped says what became of each letter.
@@ -48,7 +48,7 @@ func (s *Service) redriveRoute(r *rest.Router, tags []string, seq *huma.Param, r
 	return &rest.Route{Role: auth.Admin, Serve: func(q *rest.Request) error { return s.redriveOne(q, schema) }, Op: huma.Operation{
 		OperationID: "redrive-dead-letter", Method: http.MethodPost, Path: "/v1/dead-letters/{seq}/redrive", Tags: tags, Summary: "Redrive one dead letter, as it is or with another body", Errors: []int{404, 409, 413, 415, 422, 429, 503},
 		Description: "As it is, it is put back, and gone from here. With another body the command is sent as one of who edits it, and the letter is gone when that was applied or had nothing to do; refused, the answer is that of the command, and the letter stays. The same edit sent again is the same command.",
-		Parameters:  []*huma.Param{seq, rest.HeaderParam("Instar-Reason", "With a body: why, beside which letter and whose it was; shown in the timeline", "typo in the size")},
+		Parameters:  []*huma.Param{seq, rest.HeaderParam("Instar-Reason", "Why; it is recorded with the letter, and with a body also shown in the timeline, beside which letter and whose it was", "typo in the size")},
 		RequestBody: &huma.RequestBody{Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}, Responses: redriven,
 	}}
 }
@@ -57,7 +57,7 @@ func (s *Service) dropRoute(r *rest.Router, tags []string) *rest.Route {
 	schema := r.Registry().Schema(reflect.TypeFor[Drop](), true, "")
 	r.Registry().SchemaFromRef(schema.Ref).Properties["seqs"].Items = rest.Number(1)
 	return &rest.Route{Role: auth.Admin, Serve: func(q *rest.Request) error { return s.drop(q, schema) }, Op: huma.Operation{
-		OperationID: "drop-dead-letters", Method: http.MethodPost, Path: "/v1/dead-letters/drop", Tags: tags, Summary: "Drop dead letters", Description: "Their messages are gone, and nobody handles them. Who, why and what is logged.", Errors: []int{400, 413, 415, 422, 503},
+		OperationID: "drop-dead-letters", Method: http.MethodPost, Path: "/v1/dead-letters/drop", Tags: tags, Summary: "Drop dead letters", Description: "Their messages are gone, and nobody handles them. Who, why and which is recorded before (see /v1/dead-letters/settled).", Errors: []int{400, 413, 415, 422, 503},
 		Extensions:  map[string]any{"x-destructive": true},
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}, Responses: map[string]*huma.Response{"200": {Description: "Dropped and failed dead letters", Content: r.BodyOf(reflect.TypeFor[Dropped]())}},
 	}}
@@ -84,19 +84,23 @@ func (s *Service) redriveOne(q *rest.Request, schema *huma.Schema) error {
 	if failed != nil {
 		return failed
 	}
+	why, p := rest.Reason(q.R)
+	if p != nil {
+		return p
+	}
 	if as.Body == nil || bytes.Equal(as.Body, []byte("null")) {
-		out := s.redrive(q, []DeadLetter{l})
+		out := s.redrive(q, []DeadLetter{l}, why)
 		if len(out.Failed) > 0 {
 			return problem.Unavailable("the letter could not be put back: " + out.Failed[0].Detail)
 		}
 		return q.JSON(http.StatusOK, out)
 	}
-	return s.edit(q, l, as.Body)
+	return s.edit(q, l, as.Body, why)
 }
 
 // edit sends the command of a letter with another body. The letter is removed only when the engine has applied it, or had nothing to do: what it refuses has no letter of its own.
-func (s *Service) edit(q *rest.Request, l DeadLetter, body []byte) error {
-	m, cmd, err := s.edited(q, l, body)
+func (s *Service) edit(q *rest.Request, l DeadLetter, body []byte, why string) error {
+	m, cmd, err := s.edited(q, l, body, why)
 	if err != nil {
 		return err
 	}
@@ -118,6 +122,7 @@ func (s *Service) edit(q *rest.Request, l DeadLetter, body []byte) error {
 		s.rest.Log.Info("a dead letter stays, as its edit was refused", append(told, "code", p.Code)...)
 		return p
 	}
+	s.settledBy(q, l, edited, why)
 	if err := s.dropOne(q, l); err != nil && !errors.Is(err, ErrNoLetter) {
 		return fmt.Errorf("the edit of dead letter %d is applied, but the letter is not removed; the same edit sent again does that: %w", l.Seq, err)
 	}
@@ -125,7 +130,7 @@ func (s *Service) edit(q *rest.Request, l DeadLetter, body []byte) error {
 }
 
 // edited is the command of a letter with another body, checked as one that is sent to its route: as a command of who edits, expecting no revision, under an id of its own.
-func (s *Service) edited(q *rest.Request, l DeadLetter, body []byte) (*machines.Machine, publish.Command, error) {
+func (s *Service) edited(q *rest.Request, l DeadLetter, body []byte, why string) (*machines.Machine, publish.Command, error) {
 	var cmd publish.Command
 	addr, err := s.store.Names.ParseStored(l.Subject)
 	if err != nil || l.Partial || addr.Machine != l.Machine || addr.Key != l.Key {
@@ -145,10 +150,6 @@ func (s *Service) edited(q *rest.Request, l DeadLetter, body []byte) (*machines.
 		schema = q.Router().Registry().Schema(reflect.TypeOf(all[i].Body), true, "") // its route has registered it
 	}
 	if p := q.Router().CheckBody(schema, body); p != nil {
-		return nil, cmd, p
-	}
-	why, p := rest.Reason(q.R)
-	if p != nil {
 		return nil, cmd, p
 	}
 	cmd = publish.Command{Machine: m.Name, Key: addr.Key, Name: addr.Last, Actor: q.Who.Name, Trace: rest.Traceparent(q.Context()), Body: body}
@@ -211,7 +212,9 @@ func (s *Service) drop(q *rest.Request, schema *huma.Schema) error {
 		l, err := s.read(q, seq)
 		if err == nil {
 			s.rest.Log.Info("a dead letter is dropped", "request", q.Id, "actor", q.Who.Name, "reason", reason, "sequence", seq, "time", l.Time, "machine", l.Machine, "key", l.Key, "subject", l.Subject)
-			err = s.dropOne(q, l)
+			if err = s.settle(q, l, dropped, reason); err == nil { // first: what is gone for good is known by this alone
+				err = s.dropOne(q, l)
+			}
 		}
 		switch {
 		case err == nil:

@@ -186,6 +186,9 @@ func (a *Async) letters() {
 	a.Channel("dead", "send", "A message that no code could handle", names.Dead("{consumer}", "{machine}", "{key}"),
 		Object{"consumer": Object{"description": "Who gave it up"}, "machine": Object{"description": "The name of a machine, or unknown"}, "key": Object{"description": "The key of the entity"}},
 		Object{"name": "dead", "payload": Object{}}, Object{"x-nats-stream": names.Stream(streams.DeadStream)})
+	a.Channel("settled", "send", "What somebody has done with a dead letter, and why", names.Event(streams.DeadStream, "{machine}.{key}", "{action}"),
+		Object{"machine": Object{"description": "That of the letter, or unknown"}, "key": Object{"description": "The key of the entity, or unknown.unknown"}, "action": Object{"description": "redriven, edited or dropped"}},
+		Object{"name": "settled", "payload": Object{}}, Object{"x-nats-stream": names.Stream(streams.EventStream), "x-kept": streams.LifeOf("state").String()})
 }
 
 // Schema is the schema of a type, the same as in the OpenAPI document.

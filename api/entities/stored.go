@@ -2,11 +2,41 @@ package entities
 
 import (
 	"errors"
+	"slices"
+	"strconv"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/api/rest"
 )
+
+// Newest is a page of the messages of a stream, under a subject: the newest first, as many as the request says (see [rest.NewestParams]), and the cursor of the next page.
+func (s *Store) Newest(q *rest.Request, stream, subject string) (page []*jetstream.RawStreamMsg, next string, err error) {
+	from := &Stored{Asker: q, Subject: subject}
+	if err := q.InTurn(func() (err error) {
+		from.Of, err = s.JS.Stream(q.Context(), stream)
+		return err
+	}); err != nil {
+		return nil, "", err
+	}
+	from.Last = from.Of.CachedInfo().State.LastSeq
+	if before := q.Number("cursor"); before > 0 {
+		from.Last = min(from.Last, before-1)
+	}
+	limit := rest.DefaultNewest
+	if n := q.Number("limit"); n > 0 {
+		limit = int(n)
+	}
+	if page, err = from.Newest(limit + 1); err != nil {
+		return nil, "", err
+	}
+	if len(page) > limit {
+		page = page[1:]
+		next = strconv.FormatUint(page[0].Sequence, 10)
+	}
+	slices.Reverse(page)
+	return page, next, nil
+}
 
 // Stored are the messages of a stream under a subject, which may have wildcards, up to a sequence. The leader of the stream is asked, each time in the turn of who asks; nothing is consumed.
 type Stored struct {

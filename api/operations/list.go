@@ -4,18 +4,13 @@ import (
 	"encoding/json"
 	"net/http"
 	"reflect"
-	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/bcc94042/instar/api/auth"
-	"github.com/bcc94042/instar/api/entities"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/streams"
 )
-
-// Bounds of a page of batches.
-const defaultBatches, maxBatches = 50, 100
 
 // BatchList is a page of batches, the one that has changed last first.
 type BatchList struct {
@@ -24,17 +19,12 @@ type BatchList struct {
 }
 
 func (s *Service) listRoute(r *rest.Router) *rest.Route {
-	one, most := 1.0, float64(maxBatches)
 	return &rest.Route{Role: auth.Read, Serve: s.list, Op: huma.Operation{
 		OperationID: "list-batches", Method: http.MethodGet, Path: "/v1/batches", Tags: []string{"operations"}, Summary: "List batches, the one that has changed last first",
 		Description: "Those that run, and those that have ended, for 7 days after their last change. A batch that runs changes every few seconds, so it is before all others; one that changes while pages are read may be on two of them.",
 		Errors:      []int{404, 422, 503},
-		Parameters: []*huma.Param{
-			rest.QueryParam("namespace", "Those that were sent to this namespace, or * for all that the token may see", rest.Text(63)),
-			rest.QueryParam("limit", "How many at most, 50 when it is not said", &huma.Schema{Type: huma.TypeInteger, Minimum: &one, Maximum: &most}),
-			rest.QueryParam("cursor", "nextCursor of the page before", rest.Number(1)),
-		},
-		Responses: map[string]*huma.Response{"200": {Description: "A page", Content: r.BodyOf(reflect.TypeFor[BatchList]())}},
+		Parameters:  append(rest.NewestParams(), rest.QueryParam("namespace", "Those that were sent to this namespace, or * for all that the token may see", rest.Text(63))),
+		Responses:   map[string]*huma.Response{"200": {Description: "A page", Content: r.BodyOf(reflect.TypeFor[BatchList]())}},
 	}}
 }
 
@@ -49,34 +39,15 @@ func (s *Service) list(q *rest.Request) error {
 		keys = namespace + ".>"
 	}
 	bucket := s.store.Names.Bucket(streams.OperationsBucket)
-	from := &entities.Stored{Asker: q, Subject: streams.BucketSubject(bucket, keys)}
-	if err := q.InTurn(func() (err error) {
-		from.Of, err = s.store.JS.Stream(q.Context(), streams.BucketStream(bucket))
-		return err
-	}); err != nil {
-		return err
-	}
-	from.Last = from.Of.CachedInfo().State.LastSeq
-	if before := q.Number("cursor"); before > 0 {
-		from.Last = min(from.Last, before-1)
-	}
-	limit := defaultBatches
-	if n := q.Number("limit"); n > 0 {
-		limit = int(n)
-	}
-	found, err := from.Newest(limit + 1)
+	found, next, err := s.store.Newest(q, streams.BucketStream(bucket), streams.BucketSubject(bucket, keys))
 	if err != nil {
 		return err
 	}
-	out := BatchList{Items: []OperationStatus{}}
-	if len(found) > limit {
-		out.NextCursor = strconv.FormatUint(found[1].Sequence, 10)
-		found = found[1:]
-	}
-	for i := len(found) - 1; i >= 0; i-- {
-		_, id, _ := streams.BucketKey(found[i].Subject)
+	out := BatchList{Items: []OperationStatus{}, NextCursor: next}
+	for _, m := range found {
+		_, id, _ := streams.BucketKey(m.Subject)
 		var b batch
-		if json.Unmarshal(found[i].Data, &b) != nil { // written by hand, or a marker
+		if json.Unmarshal(m.Data, &b) != nil { // written by hand, or a marker
 			continue
 		}
 		b.Progress.Failures = []BatchFailure{}

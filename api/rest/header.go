@@ -237,6 +237,16 @@ func LimitParam() *huma.Param {
 	return QueryParam("limit", "Size of the page; more than 500 is taken for 500", limit)
 }
 
+// DefaultNewest is how many are on a page of what is newest that does not say how many, of at most 100.
+const DefaultNewest = 50
+
+// NewestParams are on every operation that answers with what a stream has, the newest first.
+func NewestParams() []*huma.Param {
+	limit, most := Number(1), 100.0
+	limit.Maximum = &most
+	return []*huma.Param{QueryParam("limit", "How many at most, 50 when it is not said", limit), QueryParam("cursor", "nextCursor of the page before", Number(1))}
+}
+
 // HeaderReplayed is on the answer to an earlier request under the same key.
 const HeaderReplayed = "Idempotent-Replayed"
 

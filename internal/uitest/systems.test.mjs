@@ -63,8 +63,11 @@ test('letters of one cause are one group, and are redriven together', async () =
   const before = (await server.ask('/v1/dead-letters?machine=service')).body.items.map((l) => l.seq);
   const group = page.locator('.letter-group', { has: page.locator('button:has-text("Redrive all 4")') });
   await group.locator('button:has-text("Redrive all 4")').click();
+  await page.fill('dialog input', 'the provider is back');
   await page.click('dialog button[type=submit]');
   await page.waitForSelector('.toast:has-text("4 sent again")');
+  await page.waitForSelector('.settled:has-text("redriven by"):has-text("the provider is back")');
+  assert.equal(await page.locator('.settled').count(), 4);
   const left = (await server.ask('/v1/dead-letters?machine=service')).body.items.map((l) => l.seq);
   assert.deepEqual(left.filter((seq) => before.includes(seq)), [], 'what has come back is another letter');
   assert.deepEqual(page.wrong, []);
@@ -100,6 +103,8 @@ test('a letter is edited, and others are dropped with a reason', async () => {
   await page.click('dialog button[type=submit]');
   await page.waitForSelector('.toast:has-text("2 dropped")');
   assert.deepEqual(await of('elsewhere'), []);
+  await page.waitForSelector('.settled:has-text("elsewhere default.one"):has-text("nobody sends it any more")');
+  assert.deepEqual(await violations(page), []);
   assert.deepEqual(page.wrong, []);
   await context.close();
 });

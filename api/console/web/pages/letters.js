@@ -1,9 +1,9 @@
 // Dead letters: messages that no code could handle, put together by their cause, so that one mends the cause and sends all of it again. What they hold is shown as it is.
 import { html, useMemo, useState } from '../app/base.js';
 import { entityURL, get, may, ofKey, send } from '../app/api.js';
-import { Dialog, ask, open } from '../app/dialog.js';
+import { Dialog, open } from '../app/dialog.js';
 import { Icon } from '../app/icons.js';
-import { Command, Empty, Failure, Heading, Json, Loading } from '../app/parts.js';
+import { Card, Command, Empty, Failure, Heading, Json, Loading } from '../app/parts.js';
 import { useQuery } from '../app/router.js';
 import { every, useResource } from '../app/store.js';
 import { Time, count } from '../app/time.js';
@@ -70,10 +70,12 @@ export default function Letters() {
   const machines = useMemo(() => [...new Set((it.data?.items || []).map((l) => l.machine))].filter(Boolean).sort(), [it.data]);
   const shown = (it.data?.items || []).filter((l) => !machine || l.machine === machine);
   const all = groups(shown);
-  const redrive = async (some) => {
+  const done = every(useResource((signal) => get('/v1/dead-letters/settled', { machine, limit: 20 }, signal).then(({ data }) => data), [machine]), 10000);
+  const reload = () => { it.reload(); done.reload(); };
+  const redrive = async (some, reason) => {
     const outcome = { redriven: 0, failed: [] };
     try {
-      await inPages('redrive', some, {}, (data) => {
+      await inPages('redrive', some, { reason }, (data) => {
         outcome.redriven += data.redriven.length;
         outcome.failed.push(...data.failed);
       });
@@ -82,10 +84,10 @@ export default function Letters() {
     } catch (e) {
       toast(`${outcome.redriven} were sent again, then: ${e.message}`, 'bad');
     }
-    it.reload();
+    reload();
   };
   const drop = async (some) => {
-    const reason = await open(Write, { title: some.length === 1 ? `Drop letter ${some[0].seq}` : `Drop ${count(some.length)} letters`, text: 'Nobody will ever handle what they hold, and nothing brings it back. The reason is logged.', label: 'Reason', action: 'Drop', tone: 'danger' });
+    const reason = await open(Write, { title: some.length === 1 ? `Drop letter ${some[0].seq}` : `Drop ${count(some.length)} letters`, text: 'Nobody will ever handle what they hold, and nothing brings it back. Who, why and which is recorded.', label: 'Reason', action: 'Drop', tone: 'danger' });
     if (!reason) return;
     let dropped = 0;
     try {
@@ -94,7 +96,7 @@ export default function Letters() {
     } catch (e) {
       toast(`${count(dropped)} were dropped, then: ${e.message}`, 'bad');
     }
-    it.reload();
+    reload();
   };
   const edit = async (l) => {
     let begin;
@@ -107,11 +109,12 @@ export default function Letters() {
     const sent = await open(Write, { title: `Redrive letter ${l.seq} with another body`, text: 'The command is sent with this body, as one of yours. The letter is gone when that was applied, and stays when it was refused.', label: 'Body, as JSON', action: 'Redrive', tone: 'main', begin,
       run: (text) => { JSON.parse(text); return send('POST', `/v1/dead-letters/${l.seq}/redrive`, { json: '{"body":' + text + '}' }); } });
     if (sent) toast('Applied as you wrote it.', 'good');
-    it.reload();
+    reload();
   };
   const redriveAll = async (g) => {
     const n = g.items.length;
-    if (n === 1 || await ask({ title: `Redrive ${count(n)} letters`, text: `Each is sent to its subject again, and leaves the dead letters. What failed for “${g.cause}” fails again unless that was mended.`, action: `Redrive ${count(n)}`, tone: 'main' })) await redrive(g.items);
+    const reason = n > 1 && await open(Write, { title: `Redrive ${count(n)} letters`, text: `Each is sent to its subject again, and leaves the dead letters. What failed for “${g.cause}” fails again unless that was mended.`, label: 'Reason', optional: true, action: `Redrive ${count(n)}`, tone: 'main' });
+    if (n === 1 || reason !== undefined) await redrive(g.items, reason || undefined);
   };
   return html`<${Heading} title="Dead letters" sub="Messages that no code could handle. Nothing waits for them, and nothing is lost: redrive sends one to its subject again." />
     <${Failure} error=${it.error} retry=${it.reload} small=${!!it.data} />
@@ -120,7 +123,15 @@ export default function Letters() {
     ${!it.data ? !it.error && html`<${Loading} />` : !all.length ? html`<div class="card"><${Empty} icon="letter" title="No dead letters"><p>Everything that was sent could be handled.</p></${Empty}></div>` : html`
       ${it.data.more && html`<p class="faint small">These are the oldest ${count(it.data.items.length)}; newer ones are shown when these are gone.</p>`}
       ${all.map((g) => html`<${Group} key=${g.id} g=${g} acts=${{ redrive, redriveAll, drop, edit }} open=${all.length === 1} />`)}
-      <div class="stack"><p class="faint small">The same on the command line:</p><${Command} text="instar dlq ls" /></div>`}`;
+      <div class="stack"><p class="faint small">The same on the command line:</p><${Command} text="instar dlq ls" /></div>`}
+    <${Failure} error=${done.error} small />${done.data?.items.length > 0 && html`<${Done} list=${done.data} />`}`;
+}
+
+/** Done is what was done with letters that are gone: by whom, and why. */
+function Done({ list }) {
+  return html`<${Card} title="What was done with letters" action=${list.nextCursor && html`<span class="faint small">the last ${list.items.length}</span>`}><ul class="letters">${list.items.map((d) => html`<li key=${d.seq + d.time} class="settled">
+    <div>${d.action} by <b>${d.actor}</b>${d.why && html`: ${d.why}`}<p class="small faint">letter <span class="num">${d.seq}</span> of <a class="mono" href=${d.machine !== 'unknown' ? entityURL(d.machine, ofKey(d.key)) : undefined}>${d.machine} ${d.key}</a>: ${d.reason}</p></div>
+    <span class="faint small"><${Time} at=${d.time} /></span></li>`)}</ul></${Card}>`;
 }
 
 function Group({ g, acts, open }) {
@@ -156,8 +167,8 @@ function Letter({ l, acts }) {
     </div></details></li>`;
 }
 
-/** Write asks for a text, and answers it; with run it is sent before, and stays open where that fails. */
-function Write({ title, text, label, action, tone, begin = '', run, close }) {
+/** Write asks for a text, and answers it, or nothing where it is cancelled; with run it is sent before, and stays open where that fails. */
+function Write({ title, text, label, action, tone, optional, begin = '', run, close }) {
   const [value, set] = useState(begin);
   const [error, setError] = useState();
   const go = async (e) => {
@@ -169,10 +180,10 @@ function Write({ title, text, label, action, tone, begin = '', run, close }) {
       setError(problem);
     }
   };
-  return html`<${Dialog} title=${title} onClose=${() => close('')} wide=${!!run}>
+  return html`<${Dialog} title=${title} onClose=${() => close()} wide=${!!run}>
     <form onSubmit=${go}><p>${text}</p>
       <label class="field"><span>${label}</span>${run ? html`<textarea class="input mono" rows="12" spellcheck=${false} autofocus value=${value} onInput=${(e) => set(e.target.value)}></textarea>` : html`<input class="input" autocomplete="off" maxlength="1024" autofocus value=${value} onInput=${(e) => set(e.target.value)} />`}</label>
       <${Failure} error=${error} small />
-      <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close('')}>Cancel</button><button type="submit" class=${'button button-' + tone} disabled=${!value.trim()}>${action}</button></footer></form>
+      <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close()}>Cancel</button><button type="submit" class=${'button button-' + tone} disabled=${!optional && !value.trim()}>${action}</button></footer></form>
   </${Dialog}>`;
 }
