@@ -53,7 +53,9 @@ func (p *Provider) Leftovers(ctx context.Context, known Known) (list []Leftover,
 		registered[d.Name] = true
 		tenant, led := routes[p.Server.Name+"/"+d.Name]
 		l := Leftover{Kind: "database", Name: d.StoredAs, On: on, Tenant: tenant, Session: d.Session}
-		if l.Kind, l.Reason = entry(d.State, known(d.Session), led, slices.Contains(there.Databases, d.StoredAs)); l.Reason != "" {
+		// What is put away is registered under the name that it will have before it has that.
+		exists := slices.Contains(there.Databases, d.StoredAs) || slices.Contains(there.Databases, d.Name)
+		if l.Kind, l.Reason = entry(d.State, known(d.Session), led, exists); l.Reason != "" {
 			list = append(list, l)
 		}
 	}

@@ -2,6 +2,7 @@ package database_test
 
 import (
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,6 +36,24 @@ func TestWhatMovesHaveLeftIsFound(t *testing.T) { // not beside the sweeps of ot
 		return list
 	}
 	require.Empty(t, left())
+
+	conn, moved, own := databasetest.Open(t, server), make(chan error, 1), s.p.Server.DSN
+	var once sync.Once
+	s.p.Server.DSN = databasetest.Through(t, server, func(sql string) databasetest.Fault {
+		if strings.Contains(sql, "from instar.put_away") { // the register is read
+			once.Do(func() {
+				_, err := conn.Exec(t.Context(), `alter database tenant_leaving rename to q_leaving; update instar.tenant_database set stored_as = 'q_leaving', state = 'quarantined' where name = 'tenant_leaving'`)
+				moved <- err
+			})
+		}
+		return databasetest.None
+	}).DSN
+	require.Empty(t, left(), "its session puts it away meanwhile")
+	require.NoError(t, <-moved)
+	s.p.Server.DSN = own
+	databasetest.Exec(t, server, `alter database q_leaving rename to tenant_leaving; update instar.tenant_database set state = 'created' where name = 'tenant_leaving'`)
+	require.Empty(t, left(), "it is registered where it will be")
+	databasetest.Exec(t, server, `update instar.tenant_database set stored_as = name where name = 'tenant_leaving'`)
 
 	stray := (&online.Link{Session: "default.leaving.lost"}).Name()
 	databasetest.Exec(t, s.p.Source, `create publication `+stray)

@@ -78,14 +78,20 @@ func register(ctx context.Context, conn *pgx.Conn) error {
 // Databases are the entries of the register.
 func (s *Server) Databases(ctx context.Context) (list []Database, err error) {
 	err = s.with(ctx, func(conn *pgx.Conn) error {
-		rows, err := conn.Query(ctx, `select name, session, fence, state, stored_as, coalesce(drop_after, 'epoch') from instar.tenant_database order by name`)
-		if err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Database])
+		list, err = registered(ctx, conn)
 		return err
 	})
 	return list, err
+}
+
+func registered(ctx context.Context, by interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}) ([]Database, error) {
+	rows, err := by.Query(ctx, `select name, session, fence, state, stored_as, coalesce(drop_after, 'epoch') from instar.tenant_database order by name`)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[Database])
 }
 
 // Sealed are the sealed credentials of the databases that are there.
