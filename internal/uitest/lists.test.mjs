@@ -66,6 +66,22 @@ test('what is paused asks for nothing', async () => {
   await context.close();
 });
 
+test('a batch that is sent while the page is paused is followed to its end', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/machines/service');
+  await page.click('.pill:has-text("Live")');
+  await page.route('**/v1/batches', (route) => route.fulfill({ status: 202, json: batch('running', { done: false }) }));
+  let asked = 0;
+  await answers(page, { '/v1/operations/batch.default.k': () => (++asked < 4 ? batch('running', { done: false }) : batch('done', { response: batch('done').metadata.progress })) });
+  await page.selectOption('.bulk select', 'refresh');
+  await page.click('dialog button[type=submit]');
+  await page.waitForSelector('dialog [role=status]:has-text("Done.")');
+  await page.click('dialog button:has-text("Close") >> nth=-1');
+  await page.waitForSelector('.pill:has-text("Paused")');
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
 const batch = (step, more) => ({ name: 'batch.default.k', kind: 'batch', done: step !== 'stalled', metadata: {
   machine: 'service', namespace: 'default', command: 'refresh', commandId: 'batch.default.k', step, startedAt: new Date().toISOString(), updatedAt: new Date().toISOString(),
   progress: { matched: 3, applied: 2, unchanged: 0, stored: 1, refused: 0, failed: 0, failures: [] } }, ...more });

@@ -88,11 +88,11 @@ export function useResource(load, deps) {
 /** paused is whether what is shown is to stay as it is, until it is false again. */
 export const paused = store(false);
 
-/** every has a resource loaded anew so many ms after each answer while the page is seen, and not paused; 0 ms is never. */
-export function every(resource, ms) {
+/** every has a resource loaded anew so many ms after each answer while the page is seen, and not paused unless it is always; 0 ms is never. */
+export function every(resource, ms, always) {
   useEffect(() => {
     if (!ms) return undefined;
-    const look = () => !document.hidden && !paused.get() && resource.idle() && resource.reload();
+    const look = () => !document.hidden && (always || !paused.get()) && resource.idle() && resource.reload();
     const timer = setInterval(look, ms);
     const unfollow = paused.follow(look);
     return () => { clearInterval(timer); unfollow(); };

@@ -57,7 +57,7 @@ function BatchDialog({ m, command, filter, keys, matching, close }) {
       if (!dryRun && e.status && e.status < 500) key.current = {}; // a refusal is an answer
     } finally { setBusy(false); }
   };
-  const operation = useOperation(sent?.name);
+  const operation = useOperation(sent?.name, true); // nobody can end the pause from within a dialog
   const op = operation.data || sent;
   const word = `${command.name} ${keys ? keys.length : matching ?? 'all'}`;
   const ready = form && (!command.destructive || typed === word);
@@ -82,11 +82,11 @@ function BatchDialog({ m, command, filter, keys, matching, close }) {
 /** operationURL is the page of a batch. */
 export const operationURL = (name) => '/ui/operations/' + encodeURIComponent(name);
 
-/** useOperation follows a batch by its name until it has ended: a resource. */
-export function useOperation(name) {
+/** useOperation follows a batch by its name until it has ended, also while the page is paused if it is always: a resource. */
+export function useOperation(name, always) {
   const it = useResource((signal) => (name ? get('/v1/operations/' + encodeURIComponent(name), {}, signal).then(({ data }) => data) : Promise.resolve(undefined)), [name]);
   const ended = !name || it.data?.done || it.error?.status === 404;
-  return every(it, ended ? 0 : it.error || it.data?.metadata.step === 'stalled' ? 3000 : 400);
+  return every(it, ended ? 0 : it.error || it.data?.metadata.step === 'stalled' ? 3000 : 400, always);
 }
 
 /** Stop ends a batch; what was sent is not taken back. */
