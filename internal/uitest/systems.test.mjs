@@ -57,6 +57,21 @@ test('a page of a system is in the side when its machine is there', async () => 
   await context.close();
 });
 
+test('what an undo takes back has a bar each, and so has the whole', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const at = '/v1/tenants/acme/database_provisionings/move';
+  const by = tenants(hostile);
+  const { data } = by[at];
+  await answers(context, { ...by, [at]: { ...by[at], data: { ...data, phase: 'rolling_back', ledger: data.ledger.map((l, i) => ({ ...l, state: i > 1 ? 'undone' : 'created' })) } } });
+  const page = await openPage(context, server, '/ui/tenants/database_provisioning/acme/move');
+  const values = (at) => page.locator(at).evaluateAll((all) => all.map((p) => [p.getAttribute('aria-label'), p.position < 0 ? 'under way' : p.value]));
+  await page.waitForSelector('.ledger progress');
+  assert.deepEqual(await values('.ledger progress'), [['fence tenant_acme', 1], ['replication tenant_acme', 'under way'], ['database tenant_acme', 0]]);
+  assert.deepEqual(await values('.undo-bar'), [['Taken back', 1]]);
+  assert.deepEqual(await violations(page), []);
+  await context.close();
+});
+
 test('letters of one cause are one group, and are redriven together', async () => {
   const context = await browser.newContext({ viewport: desktop });
   const page = await openPage(context, server, '/ui/dead-letters');

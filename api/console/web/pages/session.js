@@ -130,10 +130,12 @@ function Undo({ e }) {
   const going = d.phase === 'rolling_back' || ['deprovisioning', 'reverting', 'withdrawing'].includes(e.state);
   const over = ['rolled_back', 'cancelled', 'deprovisioned'].includes(e.state);
   const back = ledger.filter((l) => l.state === 'undone').length;
+  const next = ledger.find((l) => l.state !== 'undone');
+  const bar = (l) => html`<progress class="meter" max="1" value=${l.state === 'undone' ? 1 : l === next ? undefined : 0} aria-label=${`${l.kind} ${l.name}`}></progress>`;
   return html`<${Card} title=${going ? 'Taken back, last first' : over ? 'What was taken back' : 'What it has made'} action=${(going || over || back > 0) && html`<span class="small num soft">${back} of ${ledger.length}</span>`}>
     ${(going || over) && ledger.length > 0 && html`<progress class="undo-bar" max=${ledger.length} value=${back} aria-label="Taken back"></progress>`}
     ${e.state === 'failed' && d.phase !== 'rolling_back' && html`<p class="small faint">A rollback takes it back in this order.</p>`}
-    <ol class="ledger">${ledger.map((l) => html`<li key=${l.kind + l.name}><span class=${'state state-' + (marks[l.state] || marks.intended)[0]}><${Icon} name=${(marks[l.state] || marks.intended)[1]} />${(marks[l.state] || marks.intended)[2]}</span><b>${l.kind}</b><span class="mono small wrap">${l.name}</span><span class="faint small"><${Time} at=${l.at} /></span></li>`)}</ol>
+    <ol class="ledger">${ledger.map((l) => html`<li key=${l.kind + l.name}><span class=${'state state-' + (marks[l.state] || marks.intended)[0]}><${Icon} name=${(marks[l.state] || marks.intended)[1]} />${(marks[l.state] || marks.intended)[2]}</span><b>${l.kind}</b><span class="mono small wrap">${l.name}</span>${going && bar(l)}<span class="faint small"><${Time} at=${l.at} /></span></li>`)}</ol>
     ${d.undone?.length > 0 && html`<h3>The last undo</h3><ul class="ledger">${d.undone.map((a) => html`<li key=${a.action}><span class=${'state state-' + (a.done ? 'steady' : a.skipped ? 'ended' : 'failed')}><${Icon} name=${a.done ? 'check' : a.skipped ? 'right' : 'alert'} />${a.done ? 'done' : a.skipped ? 'left out' : 'not done'}</span><b class="mono small">${a.action}</b>${a.error && html`<span class="bad small wrap">${a.error}</span>`}</li>`)}</ul>`}
   </${Card}>`;
 }
