@@ -80,10 +80,10 @@ func TestAnAnsweredCommandIsNotSentAgain(t *testing.T) {
 			})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, sub.Unsubscribe()) }()
-			commands, err := NewCommands(g.appender(AppenderOptions{Names: streams.Names{Prefix: "scripted"}, Timeout: 6 * time.Second}))
+			commands, err := NewCommands(g.appender(AppenderOptions{Names: streams.Names{Prefix: "scripted"}, Timeout: 10 * time.Second}))
 			require.NoError(t, err)
 			defer commands.Close()
-			commands.Again = 2 * time.Second
+			commands.Again = 4 * time.Second
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
 			told, left := make(chan Result, 2), make(chan error, 1)
