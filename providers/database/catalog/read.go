@@ -58,6 +58,7 @@ func (i *inspection) relations(ctx context.Context) error {
 	return nil
 }
 
+// columns: by its support function 4, btree says of a type whether values that are equal are the same. Of arrays it does not; and the hash of an enum's value is another one in each database.
 func (i *inspection) columns(ctx context.Context) error {
 	rows, err := i.conn.Query(ctx, `
 		with recursive base (oid, typ) as (
@@ -66,12 +67,14 @@ func (i *inspection) columns(ctx context.Context) error {
 			select b.oid, t.typbasetype from base b join pg_type t on t.oid = b.typ where t.typtype = 'd'
 		)
 		select a.attrelid, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attgenerated <> '',
-			r.typtype <> 'c' and r.typtype not in ('r', 'm') and exists (select from pg_opclass o join pg_am m on m.oid = o.opcmethod
-				where m.amname = 'hash' and o.opcdefault and (o.opcintype = case when r.typcategory = 'A' then r.typelem else r.typ_oid end
-					or r.typtype = 'e' or exists (select from pg_cast k where k.castsource = r.typ_oid and k.casttarget = o.opcintype and k.castmethod = 'b' and k.castcontext = 'i'))),
+			(select count(distinct m.amname) = 2 from pg_opclass o join pg_am m on m.oid = o.opcmethod left join pg_amproc f on f.amprocfamily = o.opcfamily and f.amproclefttype = o.opcintype and f.amprocrighttype = o.opcintype and f.amprocnum = 4
+				where o.opcdefault and (o.opcintype = r.typ_oid or not exists (select from pg_opclass own where own.opcmethod = o.opcmethod and own.opcdefault and own.opcintype = r.typ_oid)
+						and exists (select from pg_cast k where k.castsource = r.typ_oid and k.casttarget = o.opcintype and k.castmethod = 'b' and k.castcontext = 'i'))
+					and case m.amname when 'hash' then true when 'btree' then f.amproc = 'btequalimage'::regproc
+						or f.amproc = 'btvarstrequalimage'::regproc and exists (select from pg_collation l where l.oid = a.attcollation and l.collisdeterministic) else false end),
 			r.typtype = 'c' or r.typcategory = 'A' and r.typelem >= 16384,
-			a.attcollation <> 0
-		from pg_attribute a join (select b.oid as attr_type, t.oid as typ_oid, t.typtype, t.typcategory, t.typelem from base b join pg_type t on t.oid = b.typ where t.typtype <> 'd') r
+			a.attcollation <> 0, format_type(r.typ_oid, null), case when a.atttypmod >= 0 then a.atttypmod else d.typtypmod end, a.attnotnull and not a.atthasdef and a.attidentity = ''
+		from pg_attribute a join pg_type d on d.oid = a.atttypid join (select b.oid as attr_type, t.oid as typ_oid, t.typtype, t.typcategory, t.typelem from base b join pg_type t on t.oid = b.typ where t.typtype <> 'd') r
 			on r.attr_type = a.atttypid
 		where a.attrelid = any ($1) and a.attnum > 0 and not a.attisdropped
 		order by a.attrelid, a.attnum`, i.oids())
@@ -80,7 +83,7 @@ func (i *inspection) columns(ctx context.Context) error {
 	}
 	var table uint32
 	var c Column
-	_, err = pgx.ForEachRow(rows, []any{&table, &c.Name, &c.Type, &c.NotNull, &c.Generated, &c.Hashable, &c.Text, &c.Collated}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&table, &c.Name, &c.Type, &c.NotNull, &c.Generated, &c.Hashable, &c.Text, &c.Collated, &c.Base, &c.Modifier, &c.Required}, func() error {
 		t := i.of[table]
 		t.Columns = append(t.Columns, c)
 		return nil

@@ -52,10 +52,13 @@ type Column struct {
 	Name      string
 	Type      string // as SQL writes it
 	NotNull   bool
-	Generated bool // computed from others: never copied, but compared
-	Hashable  bool // its type has a hash function
-	Text      bool // its values in binary depend on the database: a row type, or an array of a type that was made there
-	Collated  bool // its order depends on a collation
+	Generated bool   // computed from others: never copied, but compared
+	Hashable  bool   // its type has a hash function, and values of it that are equal are the same
+	Text      bool   // its values in binary depend on the database: a row type, or an array of a type that was made there
+	Collated  bool   // its order depends on a collation
+	Base      string // its type without domains, length and precision
+	Modifier  int32  // length or precision, as Postgres keeps it; -1 is none
+	Required  bool   // it is never null, and has no value of its own
 }
 
 // Table is one that is moved, or that is left out.
@@ -144,13 +147,13 @@ func (t *Table) where(alias, enterprise string, depth int) string {
 	return "true"
 }
 
-// Hash is the expression of a row's hash, the same in every database with the same columns.
+// Hash is the expression of a row's hash, the same in every database with the same columns. Rows whose values are equal and not the same, such as 1.5 and 1.50, have different ones.
 func (t *Table) Hash() string {
 	parts := make([]string, len(t.Columns))
 	for i, c := range t.Columns {
 		parts[i] = Alias + "." + pg.Ident(c.Name)
 		if !c.Hashable {
-			parts[i] += "::text"
+			parts[i] += `::text collate "C"` // a collation of its own may take other texts for equal
 		}
 	}
 	return fmt.Sprintf("hash_record_extended(row(%s), 0)", strings.Join(parts, ", "))
