@@ -112,7 +112,28 @@ func (j *job) migrate(ctx context.Context) (any, error) {
 	if len(schemas) == 0 {
 		schemas = []string{"public"}
 	}
-	return m, j.Server.Grant(ctx, j.name, j.name, schemas)
+	if err := j.Server.Grant(ctx, j.name, j.name, schemas); err != nil {
+		return nil, err
+	}
+	return m, j.fits(ctx)
+}
+
+// fits refuses a database that lacks what the rows of the shared one need, before the tenant is kept out of anything: also of what that has got since the migrations were applied.
+func (j *job) fits(ctx context.Context) error {
+	conn, err := pg.Connect(ctx, j.mover.Target)
+	if err != nil {
+		return fmt.Errorf("target: %w", err)
+	}
+	defer pg.Close(conn)
+	problems, err := catalog.Unlike(ctx, conn, j.Catalogue, j.report.Tables)
+	if err != nil || len(problems) == 0 {
+		return err
+	}
+	texts := make([]string, len(problems))
+	for i, p := range problems {
+		texts[i] = p.String()
+	}
+	return pg.Refuse("%d things of the shared database do not fit into what the migrations make: %s", len(problems), strings.Join(texts, "; "))
 }
 
 // quiet removes the slot that notes which rows are written after a step that has failed: nobody knows when the next one comes, and it keeps the log of the source until then.
@@ -136,6 +157,9 @@ func (j *job) copy(ctx context.Context) (_ any, err error) {
 		return nil, err
 	}
 	if err := j.elsewhere(ctx); err != nil {
+		return nil, err
+	}
+	if err := j.fits(ctx); err != nil {
 		return nil, err
 	}
 	if err := j.fence(ctx); err != nil {

@@ -47,6 +47,9 @@ var Catalogue = catalog.Catalogue{Tables: map[string]catalog.Rule{"countries": {
 // Tables are those that are moved.
 var Tables = []string{"countries", "events", "lines", "names", "orders", "remarks", "settings"}
 
+// Refused has rows of a shared database be refused by a column of the target that is never null, so that their copy fails, behind the fence.
+const Refused = `alter table public.lines alter article drop not null; update public.lines set article = null`
+
 // Config are settings of a cluster that can replicate, and begins to at once: by itself, it starts one subscription in five seconds.
 var Config = map[string]string{
 	"wal_level": "logical", "max_wal_senders": "20", "max_replication_slots": "20", "max_logical_replication_workers": "20", "max_worker_processes": "40",

@@ -1,0 +1,62 @@
+package catalog
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Unlike says what another database has otherwise than the tables that are moved into it, in a way that keeps their rows out or makes them other rows. Keys, constraints and triggers are not compared.
+func Unlike(ctx context.Context, conn *pgx.Conn, c Catalogue, tables []*Table) ([]Problem, error) {
+	i := &inspection{Catalogue: c, conn: conn, of: map[uint32]*Table{}, raw: map[uint32]*relation{}}
+	for _, step := range []func(context.Context) error{i.relations, i.columns} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	there := map[string]*Table{}
+	for _, t := range i.all {
+		there[t.String()] = t
+	}
+	for _, t := range tables {
+		if into := there[t.String()]; into != nil {
+			i.unlike(t, into)
+		} else {
+			i.problem(t, false, "it is not there")
+		}
+	}
+	return i.Problems, nil
+}
+
+func (i *inspection) unlike(t, into *Table) {
+	for n := range t.Columns {
+		c := &t.Columns[n]
+		switch other := into.column(c.Name); {
+		case other == nil:
+			i.problem(t, false, "it has no column %s (%s)", c.Name, c.Type)
+		case c.Generated != other.Generated:
+			i.problem(t, false, "its column %s is generated in one of the two databases only", c.Name)
+		case !other.takes(c):
+			i.problem(t, false, "its column %s is %s, and %s in the shared database", c.Name, other.Type, c.Type)
+		}
+	}
+	for n := range into.Columns {
+		if c := &into.Columns[n]; c.Required && t.column(c.Name) == nil {
+			i.problem(t, false, "its column %s, which the shared database lacks, is never null and has no default", c.Name)
+		}
+	}
+}
+
+const varchar = "character varying"
+
+// takes reports whether every value of another column can be one of this column, and stays the same.
+func (c *Column) takes(from *Column) bool {
+	base := func(c *Column) string {
+		if c.Base == varchar {
+			return "text"
+		}
+		return c.Base
+	}
+	longer := c.Base == varchar && from.Modifier >= 0 && from.Modifier <= c.Modifier
+	return base(c) == base(from) && (c.Modifier < 0 || c.Modifier == from.Modifier || longer)
+}

@@ -1,0 +1,62 @@
+package database_test
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines"
+	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/providers/database/databasetest"
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// What the migrations lack is named before the tenant's writers are refused for it. It is taken back, or goes on with a migration more.
+func TestWhatTheMigrationsLackIsNamedBeforeTheFence(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "lacking")
+	const more = `alter table public.settings add column extra text; alter table public.lines alter n type bigint`
+	databasetest.Exec(t, s.p.Source, more+`; alter table public.countries alter name type varchar(90)`)
+	failed := func() *machine.Data {
+		t.Helper()
+		d := s.e.Data.(*machine.Data)
+		require.Equal(t, []any{machine.Failed, machine.Migrating, "MIGRATIONS_FAILED", 1}, []any{s.e.State, d.FailedFrom, s.e.LastError.Code, d.FailedAttempt}, "%v", s.e.LastError)
+		require.Contains(t, s.e.LastError.Message, "2 things")
+		require.Contains(t, s.e.LastError.Message, "settings: it has no column extra")
+		require.Contains(t, s.e.LastError.Message, "lines: its column n is integer, and bigint in the shared database")
+		return d
+	}
+	unfenced := func() {
+		t.Helper()
+		require.Equal(t, "0", databasetest.Ask(t, s.p.Source, `select count(*)::text from pg_trigger where tgname like 'instar%'`))
+		databasetest.Exec(t, s.p.Source, `update public.settings set value = 'on' where enterprise_id = 'lacking'`)
+	}
+	s.command("request", `{}`)
+	d := failed()
+	unfenced()
+
+	// The shared database may have got a column since the migrations were applied.
+	body, err := json.Marshal(machine.Task{Request: d.Request, Database: d.Database})
+	require.NoError(t, err)
+	r := s.p.Perform(t.Context(), machines.Task{Namespace: "default", Parent: "lacking", ID: "db", Effect: "copy", Fence: s.e.Version, Data: body})
+	require.NotNil(t, r.Failure)
+	require.Equal(t, "DATA_MIGRATION_FAILED", r.Failure.Code)
+	require.Contains(t, r.Failure.Message, "settings: it has no column extra")
+	require.False(t, r.Failure.Retryable)
+	unfenced()
+
+	s.command("rollback", `{}`)
+	require.Equal(t, machine.RolledBack, s.e.State, "%v", s.e.LastError)
+	_, err = pg.Connect(t.Context(), s.p.Server.Address("tenant_lacking", ""))
+	require.Equal(t, pg.NoDatabase, pg.State(err))
+
+	s.command("request", `{}`)
+	failed()
+	dir := t.TempDir()
+	databasetest.WriteMigrations(t, dir, "00099_more.sql", "-- +goose Up\n"+more+";\n")
+	s.p.Migrations.Files = os.DirFS(dir)
+	s.command("retry", ``)
+	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
+}
