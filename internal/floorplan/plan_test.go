@@ -171,7 +171,7 @@ var plan = []room{
 	// Workers of effects are clients of NATS, and of nothing else of the house.
 	{path: "client/worker", outside: []string{natsgo}, tests: []string{"consumers/consumertest", "consumers/effects", "consumers/engine", "machines", "streams", "streams/publish"}},
 	// Connections to tenants' databases follow a bucket; its credentials are opened by what has sealed them.
-	{path: "client/tenantdb", ours: []string{"providers/database/secret", "streams"}, outside: []string{natsgo, nuid, pgx, "golang.org/x/sync"}, tests: []string{"internal/postgres", "streams/embedded", "streams/streamstest"}},
+	{path: "client/tenantdb", ours: []string{"providers/database/pg", "providers/database/secret", "streams"}, outside: []string{natsgo, nuid, pgx, "golang.org/x/sync"}, tests: []string{"internal/postgres", "streams/embedded", "streams/streamstest"}},
 	{path: "client/...", ours: []string{"client"}, outside: []string{grpc}, tests: []string{"client/..."}},
 
 	// What a server can be told: read, checked, shown without secrets.
