@@ -2,21 +2,15 @@ package tenantdb
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"net"
-	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
@@ -179,7 +173,7 @@ func (d *DB) config(name string, r *Route) (*pgxpool.Config, error) {
 		return nil, fmt.Errorf("the database of tenant %s has no address: %w", name, err)
 	}
 	config := d.o.Shared.Copy()
-	if err := lead(config.ConnConfig, host, uint16(number)); err != nil {
+	if err := pg.Lead(config.ConnConfig, r.DatabaseHost); err != nil {
 		return nil, fmt.Errorf("cannot lead the configuration of the shared database to that of tenant %s: %w", name, err)
 	}
 	config.ConnConfig.Database, config.ConnConfig.User, config.ConnConfig.Password = r.DatabaseName, c.User, c.Password
@@ -187,48 +181,6 @@ func (d *DB) config(name string, r *Route) (*pgxpool.Config, error) {
 		d.o.Configure(name, config)
 	}
 	return config, nil
-}
-
-// lead points a configuration to another server, which is tried with and without TLS as its first one was; that has no other servers. A socket has no TLS, so its text says whether another server has it.
-func lead(c *pgx.ConnConfig, host string, port uint16) error {
-	if network, _ := pgconn.NetworkAddress(c.Host, c.Port); network == "unix" {
-		own, err := pgx.ParseConfig(elsewhere(c.ConnString(), host, port))
-		if err != nil {
-			return err
-		}
-		c.Host, c.Port, c.TLSConfig, c.Fallbacks = own.Host, own.Port, own.TLSConfig, own.Fallbacks
-		return nil
-	}
-	c.Fallbacks = slices.DeleteFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.Host != c.Host || f.Port != c.Port })
-	c.Host, c.Port = host, port
-	all := []*tls.Config{c.TLSConfig}
-	for _, f := range c.Fallbacks {
-		f.Host, f.Port = host, port
-		all = append(all, f.TLSConfig)
-	}
-	for _, t := range all {
-		if t != nil {
-			t.ServerName = host
-		}
-	}
-	return nil
-}
-
-// elsewhere is the text of a connection with another host.
-func elsewhere(text, host string, port uint16) string {
-	number := strconv.Itoa(int(port))
-	if !strings.HasPrefix(text, "postgres://") && !strings.HasPrefix(text, "postgresql://") {
-		return text + " host=" + host + " port=" + number // the last one counts
-	}
-	u, err := url.Parse(text)
-	if err != nil {
-		return text // it could not have been read before
-	}
-	q := u.Query()
-	q.Del("host")
-	q.Del("port")
-	u.Host, u.RawQuery = net.JoinHostPort(host, number), q.Encode()
-	return u.String()
 }
 
 // take changes where a tenant is. What cannot be read, of a newer server, leaves what was known.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -257,6 +258,34 @@ func TestATableIsTruncatedWhileItIsMoved(t *testing.T) {
 	rows := databasetest.Rows(t, s.p.Source, "settings", "cut")
 	require.Len(t, rows, 1)
 	require.Equal(t, rows, databasetest.Rows(t, s.p.Server.Address("tenant_cut", ""), "settings", ""))
+}
+
+// Applications go where they are told: what leads nobody there is found before the tenant is kept out of anything.
+func TestTheAddressThatApplicationsAreToldIsTried(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "astray")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	s.p.Server.Host = listener.Addr().String()
+	s.command("request", `{}`)
+	require.Equal(t, machine.Allocating, s.e.State)
+	require.Equal(t, machine.RetryWait, s.e.Data.(*machine.Data).Phase)
+	require.Contains(t, s.e.LastError.Message, "cannot enter database tenant_astray at "+s.p.Server.Host)
+	require.Equal(t, "0", databasetest.Ask(t, s.p.Source, `select count(*)::text from pg_trigger where tgname like 'instar%'`))
+	require.Equal(t, "none", s.runtime())
+}
+
+// The plan says which settings are not for what Postgres copies.
+func TestThePlanNamesTheSettingsThatAreNotForModeOnline(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "paced")
+	s.p.Rate = 1 << 20
+	for mode, says := range map[string]bool{"online": true, "offline": false} {
+		s.command("request", fmt.Sprintf(`{"mode":%q,"dryRun":true}`, mode))
+		require.Equal(t, machine.Cancelled, s.e.State)
+		require.Equal(t, says, strings.Contains(strings.Join(s.e.Data.(*machine.Data).Plan.Notes, " "), "tenants.rate"), mode)
+	}
 }
 
 // To start a connection costs a server more than most of what is asked through it, so a task keeps those that it has.

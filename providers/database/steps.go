@@ -42,8 +42,19 @@ func (j *job) allocate(ctx context.Context) (any, error) {
 	if a.Host, err = j.Server.Public(); err != nil {
 		return nil, err
 	}
-	a.Credentials, err = j.Server.Role(ctx, j.spec, j.credentials)
-	return a, err
+	if a.Credentials, err = j.Server.Role(ctx, j.spec, j.credentials); err != nil {
+		return nil, err
+	}
+	return a, j.try(ctx, a.Credentials)
+}
+
+// try goes the way that the application will be told: at the switch, and before anything is done to the tenant for a way that leads nowhere.
+func (j *job) try(ctx context.Context, sealed string) error {
+	c, err := j.Keys.Unseal(sealed, j.body.Request.EnterpriseID, j.name)
+	if err != nil {
+		return err
+	}
+	return j.Server.Try(ctx, j.name, c)
 }
 
 // elsewhere refuses to make a database what the shared one says while the tenant is in it: the session is older than that, as after a backup of the store was restored.
@@ -255,11 +266,7 @@ func (j *job) switchOver(ctx context.Context) (_ any, err error) {
 	if err := j.mover.Take(ctx); err != nil { // in the source the switch itself does it
 		return nil, err
 	}
-	credentials, err := j.Keys.Unseal(j.body.Database.Credentials, j.body.Request.EnterpriseID, j.name)
-	if err != nil {
-		return nil, err
-	}
-	if err := j.Server.Try(ctx, j.name, credentials); err != nil {
+	if err := j.try(ctx, j.body.Database.Credentials); err != nil {
 		return nil, err
 	}
 	now, err := j.source.KeepAndSwitch(ctx, cutover.Runtime{

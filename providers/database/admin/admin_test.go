@@ -91,6 +91,10 @@ func TestARoleGetsInByItsPasswordOnly(t *testing.T) {
 	second := role(t, s, spec, "second")
 	require.Error(t, enter(spec.Name, first), "rotated")
 	require.NoError(t, enter(spec.Name, second))
+	require.NoError(t, s.Try(t.Context(), spec.Name, second))
+	elsewhere := *s
+	elsewhere.Host = "127.0.0.1:1"
+	require.ErrorContains(t, elsewhere.Try(t.Context(), spec.Name, second), "at 127.0.0.1:1", "it is what applications are told that counts")
 	require.NoError(t, s.Shut(t.Context(), spec))
 	require.Error(t, enter(spec.Name, second))
 	require.NoError(t, s.Admit(t.Context(), spec))

@@ -233,19 +233,27 @@ func (s *Server) Grant(ctx context.Context, database, user string, schemas []str
 	return nil
 }
 
-// Try proves that the credentials of an application lead into its database.
+// Try proves that the credentials of an application lead into its database, at the address that applications are told, with the TLS of this program's way there.
 func (s *Server) Try(ctx context.Context, database string, c secret.Credentials) error {
-	config, err := pg.Parse(s.Address(database, "instar try"))
+	config, err := pg.Parse(s.Address(database, ""))
 	if err != nil {
 		return err
 	}
-	config.User, config.Password = c.User, c.Password
-	for _, own := range []string{"row_security", "session_replication_role"} {
-		delete(config.RuntimeParams, own)
+	told, err := s.Public()
+	if err != nil {
+		return err
 	}
+	if s.Host != "" {
+		if err := pg.Lead(config, s.Host); err != nil {
+			return pg.Refuse("applications are told that server %s is at %s, which is no host:port: %v", s.Name, s.Host, err)
+		}
+	}
+	config.User, config.Password = c.User, c.Password
+	config.RuntimeParams = map[string]string{"application_name": "instar try"} // a pool of connections in between may take no others
+	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return fmt.Errorf("cannot enter database %s as its application: %w", database, err)
+		return fmt.Errorf("cannot enter database %s at %s, as its application is told: %w", database, told, err)
 	}
 	defer pg.Close(conn)
 	var one int

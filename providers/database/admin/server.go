@@ -16,7 +16,7 @@ type Server struct {
 	Name   string // in the configuration
 	Region string
 	DSN    string // to the maintenance database, of a role that [Server.Check] finds nothing lacking of
-	Host   string // host:port that applications are told; that of the DSN when empty
+	Host   string // host:port that applications are told, and that [Server.Try] goes to; that of the DSN when empty
 
 	Kept *pg.Kept // where connections stay between two calls; each is a new one when nil
 }
