@@ -143,7 +143,7 @@ func (d *DB) of(ctx context.Context, name string) (*tenant, error) {
 	r := d.routes[name]
 	t := &tenant{epoch: r.Epoch, pool: d.shared}
 	switch {
-	case r.Status != "" && r.Status != "active":
+	case closed(&r):
 		return nil, fmt.Errorf("tenant %s: %w (%s)", name, ErrClosed, r.Status)
 	case r.DatabaseName != "":
 		config, err := d.config(name, &r)
@@ -157,6 +157,11 @@ func (d *DB) of(ctx context.Context, name string) (*tenant, error) {
 	d.pools[name] = t
 	d.tasks.Go(func() { d.acknowledge(name) })
 	return t, nil
+}
+
+// closed reports whether nobody gets a connection. What else the application says of a tenant in tenant_runtime is its own to heed: one that was never moved is given the shared database whatever it says.
+func closed(r *Route) bool {
+	return r.Status == "deprovisioned" || r.IsolationMode != "shared" && r.Status != "" && r.Status != "active"
 }
 
 func (d *DB) config(name string, r *Route) (*pgxpool.Config, error) {

@@ -179,6 +179,19 @@ func TestATenantIsFollowed(t *testing.T) {
 	require.Equal(t, w.shared.ConnConfig.Database, w.where("other"))
 }
 
+// A tenant that was never moved is given the shared database whatever its own status is, and so is one that has come back.
+func TestASharedTenantIsNotClosedByItsOwnStatus(t *testing.T) {
+	w := setup(t)
+	own := w.own("acme", 1)
+	own.Status = "suspended"
+	w.tell("acme", own)
+	require.Eventually(t, func() bool { return strings.Contains(w.where("acme"), tenantdb.ErrClosed.Error()) }, wait, tick)
+	w.tell("acme", tenantdb.Route{IsolationMode: "shared", Status: "trial", Epoch: 2})
+	require.Eventually(t, func() bool { return w.where("acme") == w.shared.ConnConfig.Database }, wait, tick)
+	w.tell("acme", tenantdb.Route{IsolationMode: "shared", Status: "deprovisioned", Epoch: 3})
+	require.Eventually(t, func() bool { return strings.Contains(w.where("acme"), tenantdb.ErrClosed.Error()) }, wait, tick)
+}
+
 // A tenant whose route is not known is given the shared database, so nobody may be given one before all routes are there, also while the server writes them anew.
 func TestAllRoutesAreKnownWhileOthersAreWritten(t *testing.T) {
 	w := setup(t)
