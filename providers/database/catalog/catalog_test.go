@@ -88,6 +88,23 @@ func TestWhatCannotBeMovedIsNamedWithItsReason(t *testing.T) {
 	require.Equal(t, catalog.Child, inspect(t, a, c).Table("two").Kind)
 }
 
+// Which rows of a child are written is read from the log, as of the tables that are replicated.
+func TestAChildThatCannotBeFollowedIsNamedForModeOnline(t *testing.T) {
+	t.Parallel()
+	a := databasetest.Shared(t, &suite, 1, "acme")
+	databasetest.Exec(t, a, `
+		create table parts (name text not null references names, n int, primary key (name, n)) partition by range (n); create table parts_all partition of parts default;
+		create unlogged table fleeting (name text primary key references names)`)
+	r := inspect(t, a, databasetest.Catalogue)
+	var online []string
+	for _, p := range r.Refused(true) {
+		online = append(online, p.String())
+	}
+	require.Contains(t, online, "parts: it is partitioned: move it offline")
+	require.Contains(t, online, "fleeting: it is unlogged: nothing of it is replicated")
+	require.Empty(t, r.Refused(false))
+}
+
 func TestAConditionTakesTheTenantAsAText(t *testing.T) {
 	t.Parallel()
 	table := catalog.Table{Schema: "public", Name: "x", Kind: catalog.Tenant, Column: `a"b`, ColumnType: "text"}

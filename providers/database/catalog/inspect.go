@@ -156,23 +156,26 @@ func (i *inspection) judgeLinks(t *Table) {
 	}
 }
 
-// judgeOnline: a filtered publication makes every UPDATE and DELETE of the shared table fail, for all tenants, unless the replica identity
-// has the columns of the filter.
+// judgeOnline: tables of tenants are replicated, and of them and of children it is noted which rows are written; what is copied whole is copied again under the fence. A filtered publication makes every UPDATE and DELETE
+// of the shared table fail, for all tenants, unless the replica identity has the columns of the filter.
 func (i *inspection) judgeOnline(t *Table, r *relation) {
-	if t.Kind != Tenant {
-		return // compared and copied again under the fence
+	if t.Kind != Tenant && t.Kind != Child {
+		return
 	}
 	if r.Persistence != "p" {
 		i.problem(t, true, "it is unlogged: nothing of it is replicated")
+		return
+	}
+	if t.Partitioned {
+		i.problem(t, true, "it is partitioned: move it offline")
+	}
+	if t.Kind == Child {
 		return
 	}
 	t.Identity = r.Replica == "f" || slices.Contains(i.identity[t.oid], t.Column)
 	if !t.Identity {
 		i.problem(t, true, "its replica identity does not have %s, by which rows would be filtered, and every UPDATE would fail for all tenants: create a unique index on (%s, its key) and ALTER TABLE %s REPLICA IDENTITY USING INDEX",
 			t.Column, t.Column, t.Quoted())
-	}
-	if t.Partitioned {
-		i.problem(t, true, "it is partitioned: move it offline")
 	}
 }
 
