@@ -41,6 +41,9 @@ func (j *job) plan(ctx context.Context) (any, error) {
 		return nil, pg.Refuse("no table has a row of the tenant %s: its name may be misspelt; if it is new, request it with allowEmpty", j.body.Request.EnterpriseID)
 	}
 	plan := machine.Plan{Rows: rows, Notes: j.report.Notes}
+	if j.online() && (j.Rate > 0 || j.Parallel > 0) {
+		plan.Notes = append(slices.Clone(plan.Notes), "in mode online Postgres makes the initial copy of tables with the tenant's column: tenants.rate and tenants.parallel are not for it")
+	}
 	for _, g := range machine.Stages[1:] {
 		plan.Steps = append(plan.Steps, g.State)
 	}
