@@ -84,10 +84,15 @@ func (k *Kind[D]) approve(next *Stage) func(*machines.Tx[D]) {
 	}
 }
 
+// spent are the milliseconds that an attempt, or an undo, has taken.
+func (k *Kind[D]) spent(s *machines.Tx[D]) int64 {
+	return s.Now().Sub(k.of(s.Data).course().AttemptAt).Milliseconds()
+}
+
 // Succeed takes the result of a stage, and tells of it.
 func (k *Kind[D]) Succeed(s *machines.Tx[D], g *Stage) {
 	s.Fail(nil)
-	more := map[string]any{"durationMs": s.Now().Sub(k.of(s.Data).course().AttemptAt).Milliseconds()}
+	more := map[string]any{"durationMs": k.spent(s)}
 	k.Take(k, s, g, more)
 	for _, event := range g.Ended {
 		k.Tell(s, event, more)
@@ -118,7 +123,7 @@ func (k *Kind[D]) planRetry(s *machines.Tx[D]) {
 	}
 	s.Fail(&f)
 	k.Tell(s, EventTimeout, map[string]any{"state": s.State()})
-	k.tell(s, "retrying", map[string]any{"state": s.State(), "attempt": c.Attempt, "nextTry": c.NextTry, "error": f})
+	k.tell(s, "retrying", map[string]any{"state": s.State(), "attempt": c.Attempt, "nextTry": c.NextTry, "error": f, "durationMs": k.spent(s)})
 }
 
 func (k *Kind[D]) tryAgain(g *Stage) func(*machines.Tx[D]) {
@@ -135,7 +140,7 @@ func (k *Kind[D]) fail(s *machines.Tx[D]) {
 	}
 	s.Fail(&f)
 	k.Tell(s, EventTimeout, map[string]any{"state": s.State()})
-	k.tell(s, "failed", map[string]any{"error": f, "failedFrom": t.FailedFrom})
+	k.tell(s, "failed", map[string]any{"error": f, "failedFrom": t.FailedFrom, "durationMs": k.spent(s)})
 	k.Transitioned(s)
 }
 
@@ -154,7 +159,7 @@ func (k *Kind[D]) failAndUndo(s *machines.Tx[D]) {
 func (k *Kind[D]) undo(s *machines.Tx[D]) {
 	p := k.of(s.Data)
 	c, t := p.course(), p.trail()
-	c.Phase, c.NextTry, t.Undone, t.LettingIn = RollingBack, time.Time{}, nil, false
+	c.Phase, c.AttemptAt, c.NextTry, t.Undone, t.LettingIn = RollingBack, s.Now(), time.Time{}, nil, false
 	if t.FailedFrom == "" {
 		t.FailedFrom, t.FailedStep, t.FailedAttempt, t.Intact = s.State(), c.Step, c.Attempt, true
 	}
@@ -180,7 +185,7 @@ func (k *Kind[D]) Rollback(s *machines.Tx[D]) {
 func (k *Kind[D]) Leave(s *machines.Tx[D], event string, more map[string]any) {
 	s.Fail(nil)
 	p := k.of(s.Data)
-	p.course().Phase, p.trail().Undone, p.trail().Skip, p.end().CompletedAt = RollingBack, nil, nil, time.Time{}
+	p.course().Phase, p.course().AttemptAt, p.trail().Undone, p.trail().Skip, p.end().CompletedAt = RollingBack, s.Now(), nil, nil, time.Time{}
 	data := map[string]any{"actions": k.Planned(s.Data, s.Entity().State)}
 	maps.Copy(data, more)
 	k.Tell(s, event, data)
@@ -198,7 +203,7 @@ func (k *Kind[D]) EndUndo(s *machines.Tx[D]) {
 	t.Undone = machines.Body[Results](s).Actions
 	k.Mark(s, Undone)
 	for _, event := range append(k.undoEnded(), k.event("cancelled")) {
-		k.Tell(s, event, map[string]any{"actions": t.Undone})
+		k.Tell(s, event, map[string]any{"actions": t.Undone, "durationMs": k.spent(s)})
 	}
 	k.Transitioned(s)
 	k.Rest(s)
@@ -215,13 +220,13 @@ func (k *Kind[D]) Stuck(s *machines.Tx[D]) {
 			k.Emit(s, EventActionFailed, map[string]any{"action": r.Action, "error": r.Error})
 		}
 	}
-	k.tell(s, "rollback.stuck", map[string]any{"actions": p.trail().Undone})
+	k.tell(s, "rollback.stuck", map[string]any{"actions": p.trail().Undone, "durationMs": k.spent(s)})
 }
 
 func (k *Kind[D]) undoFailed(s *machines.Tx[D]) {
 	p := k.of(s.Data)
 	p.course().Phase, p.trail().LettingIn, p.trail().Intact = RollbackStuck, false, false // it may have taken back some
-	k.tell(s, "rollback.stuck", map[string]any{"error": machines.Body[machines.Failure](s)})
+	k.tell(s, "rollback.stuck", map[string]any{"error": machines.Body[machines.Failure](s), "durationMs": k.spent(s)})
 }
 
 func (k *Kind[D]) pause(s *machines.Tx[D]) {
@@ -260,7 +265,7 @@ func (k *Kind[D]) retry(g *Stage) func(*machines.Tx[D]) {
 func (k *Kind[D]) release(s *machines.Tx[D]) {
 	p := k.of(s.Data)
 	t := p.trail()
-	p.course().Phase, p.course().NextTry, t.Undone, t.Skip, t.LettingIn = RollingBack, time.Time{}, nil, nil, false
+	p.course().Phase, p.course().AttemptAt, p.course().NextTry, t.Undone, t.Skip, t.LettingIn = RollingBack, s.Now(), time.Time{}, nil, nil, false
 	for _, a := range k.Actions(s.Data, Failed) {
 		t.Skip = append(t.Skip, a.Name)
 	}
@@ -270,7 +275,7 @@ func (k *Kind[D]) release(s *machines.Tx[D]) {
 // letIn has applications told where the tenant is, and lets it into its own database that an undo may have shut out, before the session is ready.
 func (k *Kind[D]) letIn(s *machines.Tx[D]) {
 	p := k.of(s.Data)
-	p.course().Phase, p.trail().Undone, p.trail().LettingIn = RollingBack, nil, true
+	p.course().Phase, p.course().AttemptAt, p.trail().Undone, p.trail().LettingIn = RollingBack, s.Now(), nil, true
 	k.tell(s, "resolved", map[string]any{"failedFrom": p.trail().FailedFrom, "outcome": Ready})
 }
 

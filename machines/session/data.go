@@ -9,10 +9,10 @@ import (
 // Course is how far a session is. It is one of three parts, so that each machine has its own fields between them where they have always been.
 type Course struct {
 	Phase          Phase     `json:"phase,omitempty"`
-	Step           string    `json:"step,omitempty"`    // of a state that has several
-	Attempt        int       `json:"attempt,omitempty"` // in this stage, from 1
-	AttemptAt      time.Time `json:"attemptAt,omitzero"`
-	NextTry        time.Time `json:"nextTry,omitzero"` // in retry_wait
+	Step           string    `json:"step,omitempty"`     // of a state that has several
+	Attempt        int       `json:"attempt,omitempty"`  // in this stage, from 1
+	AttemptAt      time.Time `json:"attemptAt,omitzero"` // when the attempt, or the undo, that is told of began
+	NextTry        time.Time `json:"nextTry,omitzero"`   // in retry_wait
 	LastProgressAt time.Time `json:"lastProgressAt,omitzero"`
 }
 

@@ -161,7 +161,7 @@ func (k *Kind[D]) Mark(s *machines.Tx[D], state string, kinds ...string) {
 	k.MarkIf(s, state, func(e *Entry) bool { return len(kinds) == 0 || slices.Contains(kinds, e.Kind) })
 }
 
-// MarkIf sets the state of the entries that are chosen. Each change is an event; that something is undone which was not made, or whose undo was skipped, is none.
+// MarkIf sets the state of the entries that are chosen. Each change is an event, but where an undo was skipped. Whether an attempt that has failed made what was intended is not known: its undo is told as such.
 func (k *Kind[D]) MarkIf(s *machines.Tx[D], state string, chosen func(*Entry) bool) {
 	t := k.of(s.Data).trail()
 	ledger, skipped := slices.Clone(t.Ledger), k.skipped(s)
@@ -169,14 +169,17 @@ func (k *Kind[D]) MarkIf(s *machines.Tx[D], state string, chosen func(*Entry) bo
 		if e := &ledger[i]; chosen(e) && e.State != state {
 			was := e.State
 			e.State, e.At = state, s.Now()
-			change := Change{Type: e.Kind, ID: e.Name, Action: state}
+			more := map[string]any{"resource": Change{Type: e.Kind, ID: e.Name, Action: state}}
 			if state == Undone {
-				change.Action = "deleted"
-				if was == Intended || slices.Contains(skipped, e.Kind) {
+				if slices.Contains(skipped, e.Kind) {
 					continue
 				}
+				more["resource"] = Change{Type: e.Kind, ID: e.Name, Action: "deleted"}
+				if was == Intended {
+					more["intended"] = true
+				}
 			}
-			k.Emit(s, EventResourceChanged, map[string]any{"resource": change})
+			k.Emit(s, EventResourceChanged, more)
 		}
 	}
 	t.Ledger = ledger
