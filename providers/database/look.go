@@ -12,6 +12,7 @@ import (
 
 	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/providers/database/admin"
 	"github.com/bcc94042/instar/providers/database/mover"
 	"github.com/bcc94042/instar/providers/database/online"
 	"github.com/bcc94042/instar/providers/database/pg"
@@ -134,14 +135,28 @@ func (p *Provider) replicated(ctx context.Context, e *machines.Entity, target pg
 	return machines.Finding{Input: machine.ReportProgressed, Data: seen}, nil
 }
 
-// Sweep drops the databases whose grace period is over, and returns their names. It also ends what is left of the replication to tenants that are in theirs, and that of
+// Sweep drops the databases whose grace period is over, and the templates of former migrations that were not used for as long, and returns their names. It also ends what is left of the replication to tenants that are in theirs, and that of
 // sessions which have ended or are not known: a slot that nobody reads keeps the log of the source.
 func (p *Provider) Sweep(ctx context.Context) ([]string, error) {
 	gone, err := p.Server.Sweep(ctx, time.Now())
 	if pg.NotSetUp(err) { // nothing was made there yet
 		return nil, nil
 	}
-	return gone, errors.Join(err, p.unlink(ctx))
+	hash, unread := p.Migrations.Hash()
+	if unread == nil {
+		var templates []string
+		templates, unread = p.Server.SweepTemplates(ctx, admin.TemplateName(hash), time.Now().Add(-p.grace()))
+		gone = append(gone, templates...)
+	}
+	return gone, errors.Join(err, unread, p.unlink(ctx))
+}
+
+// grace is how long what is not needed any more is kept.
+func (p *Provider) grace() time.Duration {
+	if p.Grace <= 0 {
+		return 7 * 24 * time.Hour
+	}
+	return p.Grace
 }
 
 // unlink removes the replication of sessions whose routing leads to their databases on this server.

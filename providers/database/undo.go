@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database/cutover"
@@ -132,14 +131,10 @@ func (j *job) act(ctx context.Context, a machine.Action) error {
 		if j.unreached != nil {
 			return j.unreached
 		}
-		grace := j.Grace
-		if grace <= 0 {
-			grace = 7 * 24 * time.Hour
-		}
 		if err := j.Server.Setup(ctx); err != nil { // the register keeps an attempt that is under way from creating it afterwards
 			return err
 		}
-		return j.Server.Quarantine(ctx, j.spec, grace)
+		return j.Server.Quarantine(ctx, j.spec, j.grace())
 	}
 	return pg.Refuse("no action %q is known", a.Name)
 }

@@ -136,7 +136,7 @@ func (p *performer) sweep(ctx context.Context, h *server.Host) {
 			h.Log.Warn("databases that were taken back are kept until the next sweep", "server", s.Name, "error", err)
 		}
 		for _, name := range gone {
-			h.Log.Info("a database that was taken back is dropped", "server", s.Name, "database", name)
+			h.Log.Info("a database whose grace period is over is dropped", "server", s.Name, "database", name)
 		}
 	}
 }

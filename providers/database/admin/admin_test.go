@@ -231,6 +231,29 @@ func TestATemplateIsWholeOrAbsent(t *testing.T) {
 	require.Equal(t, "00001_tables.sql", applied[0].Name)
 }
 
+// The template of migrations that are not the present ones any more goes when it has not been used for a while.
+func TestAFormerTemplateIsDropped(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	hash := strings.ToLower(rand.Text())
+	name, err := s.Template(t.Context(), hash, func(context.Context, pg.Address) error { return nil })
+	require.NoError(t, err)
+	databasetest.Exec(t, pg.Address{DSN: s.DSN}, `update instar.template set used_at = '2020-01-02' where name = $1`, name)
+	sweep := func(present string, before string) []string {
+		at, err := time.Parse(time.DateOnly, before)
+		require.NoError(t, err)
+		gone, err := s.SweepTemplates(t.Context(), present, at)
+		require.NoError(t, err)
+		return gone
+	}
+	require.Empty(t, sweep(name, "2020-01-03"), "it is the present one")
+	require.Empty(t, sweep("instar_template_x", "2020-01-01"), "it was used since")
+	require.Equal(t, name, names(t, s, name))
+	require.Equal(t, []string{name}, sweep("instar_template_x", "2020-01-03"))
+	require.Empty(t, names(t, s, name))
+	require.Empty(t, sweep("instar_template_x", "2020-01-03"))
+}
+
 // Servers restart, and others end connections that rest: what is kept is not relied on.
 func TestAConnectionThatHasEndedIsNotKept(t *testing.T) {
 	t.Parallel()

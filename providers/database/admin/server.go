@@ -68,6 +68,7 @@ func register(ctx context.Context, conn *pgx.Conn) error {
 			);
 			alter table instar.tenant_database add column if not exists sealed text, add column if not exists sealed_fence bigint;
 			create table if not exists instar.tenant_past (name text, session text, fence bigint not null, primary key (name, session));
+			create table if not exists instar.template (name text primary key, used_at timestamptz not null);
 			create table if not exists instar.put_away (stored_as text primary key, name text not null, drop_after timestamptz not null);
 			insert into instar.put_away (stored_as, name, drop_after) select stored_as, name, drop_after from instar.tenant_database where state = 'quarantined' and drop_after is not null
 				on conflict do nothing`)
