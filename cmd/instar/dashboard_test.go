@@ -33,6 +33,7 @@ var appear = []string{
 	"instar_audit_export_problems_total", "instar_certificates_unrenewed",
 	"instar_outbox_attempts", "instar_outbox_fence_wait_seconds", "instar_outbox_lag", "instar_outbox_oldest_seconds", "instar_outbox_parked", "instar_outbox_published_total",
 	"instar_outbox_restarts_total", "instar_outbox_rows", "instar_proxy_backends", "instar_proxy_requests_total", "instar_proxy_upgraded",
+	"instar_tenant_leftovers",
 }
 
 // The dashboard, and the alerts, ask only for what a server has: names from its own page, labels and kinds from the table of

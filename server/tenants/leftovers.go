@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bcc94042/instar/api/auth"
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/providers/database"
+	"github.com/bcc94042/instar/server"
 )
 
 // TenantLeftover is something of moves that no session is about, or that one is about and that is not there.
@@ -33,7 +35,8 @@ type TenantLeftovers struct {
 // leftovers compares what the databases have with the sessions that go on.
 type leftovers struct {
 	*performer
-	door *door
+	door   *door
+	counts *prometheus.GaugeVec
 }
 
 func (l *leftovers) routes(r *rest.Router) []*rest.Route {
@@ -59,6 +62,36 @@ func (l *leftovers) show(q *rest.Request) error {
 		out.Items = append(out.Items, TenantLeftover(f))
 	}
 	return q.JSON(http.StatusOK, out)
+}
+
+// kinds of leftovers.
+var kinds = []string{"database", "role", "quarantine", "missing", "session", "fence", "slot", "publication"}
+
+// gauges are how many there were of each kind when they were counted last.
+func (l *leftovers) gauges(h *server.Host) error {
+	l.counts = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "instar_tenant_leftovers", Help: "What moves of tenants have left that no session is about; 0 where another node counts."}, []string{"kind"})
+	l.tell(nil)
+	return h.Register(l.counts)
+}
+
+func (l *leftovers) tell(found []database.Leftover) {
+	of := map[string]int{}
+	for _, f := range found {
+		of[f.Kind]++
+	}
+	for _, kind := range kinds {
+		l.counts.WithLabelValues(kind).Set(float64(of[kind]))
+	}
+}
+
+// count tells how many there are. Where that cannot be seen, what was told last stays.
+func (l *leftovers) count(ctx context.Context, h *server.Host) {
+	found, err := l.list(ctx)
+	if err == nil {
+		l.tell(found)
+	} else if ctx.Err() == nil {
+		h.Log.Warn("what moves of tenants have left is counted by the next sweep", "error", err)
+	}
 }
 
 func (l *leftovers) list(ctx context.Context) (list []database.Leftover, err error) {

@@ -2,6 +2,8 @@ package tenants_test
 
 import (
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -32,4 +34,15 @@ func TestWhatAnAbandonedSessionLeavesIsListed(t *testing.T) {
 	w.ends("abandoned", "move", "rolled_back")
 	require.Eventually(t, func() bool { return len(left()) == 2 }, waitFor, tick)
 	require.ElementsMatch(t, []string{"fence default.abandoned.move", "database default.abandoned.move"}, left())
+
+	w.Kill() // the sweep counts them, each hour and at the start
+	w.Start()
+	require.Eventually(t, func() bool {
+		resp, err := http.Get(w.URL + "/metrics")
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		page, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return strings.Contains(string(page), `instar_tenant_leftovers{kind="fence"} 1`)
+	}, waitFor, tick)
 }

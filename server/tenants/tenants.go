@@ -106,18 +106,24 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	if err := export(ctx, h); err != nil {
 		return server.Work{}, err
 	}
+	left := &leftovers{performer: p, door: d}
+	if err := left.gauges(h); err != nil {
+		return server.Work{}, err
+	}
 	all := &Databases{performer: p, keys: keys, door: d, chains: new(audit.Chains)}
 	all.Audit(ctx, h, RoleAudit, machine.Machine)
 	h.API(func(o *api.Options) {
 		d.next, o.Admit = o.Admit, d.admit
 		o.More = append(o.More, func(parts api.Parts) func(*rest.Router) []*rest.Route {
 			return apiaudit.New(parts.JS, h.Deps.Names).Routes
-		}, func(api.Parts) func(*rest.Router) []*rest.Route { return all.catalogue.routes }, func(api.Parts) func(*rest.Router) []*rest.Route { return (&leftovers{p, d}).routes })
+		}, func(api.Parts) func(*rest.Router) []*rest.Route { return all.catalogue.routes }, func(api.Parts) func(*rest.Router) []*rest.Route { return left.routes })
 	})
 	h.Go(ctx, "the notes of who knows where tenants are", p.mirror.notes)
 	h.Role(ctx, Role, func(ctx context.Context) error {
+		defer left.tell(nil)
 		for {
 			p.sweep(ctx, h)
+			left.count(ctx, h)
 			if !wait.For(ctx, time.Hour) {
 				return nil
 			}
