@@ -3,6 +3,7 @@ package tenantdb
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -28,6 +29,8 @@ type follower struct {
 	after      uint64    // the sequence of what was read last
 	of         time.Time // when the stream was made that it is of
 	reconnects uint64    // of the connection until then
+
+	looked atomic.Int64 // when what is known was all that there was, in nanoseconds
 }
 
 // open reads until it has a value of every key that there was. One that is replaced meanwhile is read later than it was listed.
@@ -42,6 +45,7 @@ func (f *follower) open(ctx context.Context, subject string) (err error) {
 		return err
 	}
 	for {
+		asked := time.Now()
 		lacks, err := f.look(ctx, jetstream.WithSubjectFilter(">"))
 		if err == nil {
 			err = f.read(ctx, lacks)
@@ -50,6 +54,7 @@ func (f *follower) open(ctx context.Context, subject string) (err error) {
 		case err != nil:
 			return errors.Join(err, f.told.Unsubscribe())
 		case len(lacks) == 0:
+			f.looked.Store(asked.UnixNano())
 			return nil
 		}
 		select { // what was listed has been removed, or its leader could not read it
@@ -104,7 +109,11 @@ func (f *follower) look(ctx context.Context, what ...jetstream.StreamInfoOpt) (m
 // read reads what is new, all of it or until it lacks nothing.
 func (f *follower) read(ctx context.Context, lacks map[string]uint64) error {
 	for lacks == nil || len(lacks) > 0 {
+		asked := time.Now()
 		m, err := f.next(ctx)
+		if m == nil && err == nil {
+			f.looked.Store(asked.UnixNano())
+		}
 		if m == nil || err != nil {
 			return err
 		}

@@ -16,11 +16,12 @@ import (
 	"github.com/nats-io/nuid"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bcc94042/instar/providers/database/pg"
 	"github.com/bcc94042/instar/providers/database/secret"
 	"github.com/bcc94042/instar/streams"
 )
 
-// ErrClosed: the tenant was deprovisioned, or is not active.
+// ErrClosed: the tenant was deprovisioned, or has a database of its own and is not active.
 var ErrClosed = errors.New("the tenant is closed")
 
 // Buckets, without the prefix of an installation.
@@ -58,6 +59,7 @@ type DB struct {
 	id     string
 	names  streams.Names
 	shared *pgxpool.Pool
+	follow *follower
 
 	mu     sync.Mutex
 	routes map[string]Route
@@ -86,12 +88,16 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	if d.shared, err = pgxpool.NewWithConfig(ctx, o.Shared); err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot use the shared database: %w", err), f.told.Unsubscribe())
 	}
+	d.follow = f
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	d.stop = stop
 	d.tasks.Go(func() { f.run(run) })
 	d.tasks.Go(func() { d.renew(run) })
 	return d, nil
 }
+
+// Looked is when all of what the servers say of tenants was known here last. While NATS answers, that is at most about 5 s ago; from 15 s on, a tenant may have been moved without waiting for this process, and what it reads be old.
+func (d *DB) Looked() time.Time { return time.Unix(0, d.follow.looked.Load()) }
 
 // Close ends all pools, and waits until what was acquired has been released.
 func (d *DB) Close() error {
@@ -168,14 +174,6 @@ func (d *DB) config(name string, r *Route) (*pgxpool.Config, error) {
 	c, err := d.o.Keys.Unseal(r.Credentials, name, r.DatabaseName)
 	if err != nil {
 		return nil, err
-	}
-	host, port, err := net.SplitHostPort(r.DatabaseHost)
-	if err != nil {
-		return nil, fmt.Errorf("the database of tenant %s has no address: %w", name, err)
-	}
-	number, err := strconv.ParseUint(port, 10, 16)
-	if err != nil {
-		return nil, fmt.Errorf("the database of tenant %s has no address: %w", name, err)
 	}
 	config := d.o.Shared.Copy()
 	if err := pg.Lead(config.ConnConfig, r.DatabaseHost); err != nil {

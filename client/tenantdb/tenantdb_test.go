@@ -192,6 +192,18 @@ func TestASharedTenantIsNotClosedByItsOwnStatus(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(w.where("acme"), tenantdb.ErrClosed.Error()) }, wait, tick)
 }
 
+// Without NATS what was known goes on, and it can be seen that it gets old.
+func TestWhatIsKnownGetsOldWithoutNATS(t *testing.T) {
+	w := setup(t)
+	first := w.db.Looked()
+	require.WithinDuration(t, time.Now(), first, wait)
+	w.tell("acme", tenantdb.Route{IsolationMode: "shared", Status: "active", Epoch: 1})
+	require.Eventually(t, func() bool { return w.db.Looked().After(first) }, wait, tick)
+	w.nc.Close()
+	require.Eventually(t, func() bool { return time.Since(w.db.Looked()) > tenantdb.SeenLife/2 }, wait, tick, "it is looked every third of that")
+	require.Equal(t, w.shared.ConnConfig.Database, w.where("acme"))
+}
+
 // A tenant whose route is not known is given the shared database, so nobody may be given one before all routes are there, also while the server writes them anew.
 func TestAllRoutesAreKnownWhileOthersAreWritten(t *testing.T) {
 	w := setup(t)
