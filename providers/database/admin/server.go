@@ -87,7 +87,8 @@ func (s *Server) Databases(ctx context.Context) (list []Database, err error) {
 
 func registered(ctx context.Context, by interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}) ([]Database, error) {
+},
+) ([]Database, error) {
 	rows, err := by.Query(ctx, `select name, session, fence, state, stored_as, coalesce(drop_after, 'epoch') from instar.tenant_database order by name`)
 	if err != nil {
 		return nil, err
