@@ -236,6 +236,7 @@ const maxRedrive = 10000
 
 func (s *Service) redrive(q *rest.Request, letters []DeadLetter, why string) Redriven {
 	out := Redriven{Redriven: []uint64{}, Failed: []RedriveFailure{}}
+	var unrecorded error
 	for _, l := range letters {
 		err := q.Context().Err() // a client that has hung up ends this between two letters
 		if err == nil {
@@ -245,7 +246,7 @@ func (s *Service) redrive(q *rest.Request, letters []DeadLetter, why string) Red
 		}
 		if err == nil {
 			out.Redriven = append(out.Redriven, l.Seq)
-			s.settledBy(q, l, redriven, why)
+			unrecorded = s.settledBy(q, l, redriven, why, unrecorded)
 			continue
 		}
 		detail := "storage does not answer"

@@ -49,7 +49,7 @@ type SettledList struct {
 func (s *Service) settledRoute(r *rest.Router, tags []string) *rest.Route {
 	return &rest.Route{Role: auth.Read, Serve: s.settled, Op: huma.Operation{
 		OperationID: "list-settled-dead-letters", Method: http.MethodGet, Path: "/v1/dead-letters/settled", Tags: tags, Summary: "List what was done with dead letters, the newest first", Errors: []int{422, 503},
-		Description: "Who has redriven, edited or dropped which letter, when, and why. It is kept for 3 years, or as long as EVENTS has room. What a letter held is not kept.",
+		Description: "Who has redriven, edited or dropped which letter, when, and why. It is kept for 3 years, or as long as EVENTS has room. What a letter held is not kept. That it is dropped is recorded before: where it then could not be, it is still listed, or was redriven meanwhile.",
 		Parameters:  append(rest.NewestParams(), rest.QueryParam("machine", "Only letters of this machine", rest.Text(63))),
 		Responses:   map[string]*huma.Response{"200": {Description: "A page", Content: r.BodyOf(reflect.TypeFor[SettledList]())}},
 	}}
@@ -70,7 +70,7 @@ func (s *Service) settle(q *rest.Request, l DeadLetter, action, why string) erro
 		return err
 	}
 	msg := &nats.Msg{Subject: s.store.Names.Event(streams.DeadStream, machine+"."+key, action), Data: data, Header: nats.Header{}}
-	id := fmt.Sprintf("dead-letter/%d/%d/%s", l.Seq, l.Time.UnixNano(), action)
+	id := fmt.Sprintf("dead-letter/%d/%d/%s/%s", l.Seq, l.Time.UnixNano(), action, q.Id) // each request is one: another one that drops it again is another person's, and has another reason
 	streams.CloudEvent(msg, id, "/instar/dead-letters", "dead-letter."+action, key, now)
 	streams.Keep(msg, streams.LifeOf("state"))
 	ctx, cancel := lasting(q)
@@ -81,11 +81,16 @@ func (s *Service) settle(q *rest.Request, l DeadLetter, action, why string) erro
 	return nil
 }
 
-// settledBy records what was done, which is not taken back where that cannot be recorded.
-func (s *Service) settledBy(q *rest.Request, l DeadLetter, action, why string) {
-	if err := s.settle(q, l, action, why); err != nil {
+// settledBy records what was done, which is not taken back where that cannot be recorded. recorded is whether those before could be: where they could not, this one is not tried, as each would be waited for.
+func (s *Service) settledBy(q *rest.Request, l DeadLetter, action, why string, recorded error) error {
+	err := recorded
+	if err == nil {
+		err = s.settle(q, l, action, why)
+	}
+	if err != nil {
 		s.rest.Log.Error("what was done with a dead letter is recorded here only", "request", q.Id, "actor", q.Who.Name, "reason", why, "sequence", l.Seq, "machine", l.Machine, "key", l.Key, "action", action, "error", err)
 	}
+	return err
 }
 
 func (s *Service) settled(q *rest.Request) error {

@@ -96,7 +96,7 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	return d, nil
 }
 
-// Looked is when all of what the servers say of tenants was known here last. While NATS answers, that is at most about 5 s ago; from 15 s on, a tenant may have been moved without waiting for this process, and what it reads be old.
+// Looked is when all of what the servers say of tenants was known here last. While NATS answers, that is at most about 5 s ago; from 10 s on, a tenant may have been moved without waiting for this process, and what it reads be old.
 func (d *DB) Looked() time.Time { return time.Unix(0, d.follow.looked.Load()) }
 
 // Close ends all pools, and waits until what was acquired has been released.
@@ -167,7 +167,7 @@ func (d *DB) of(ctx context.Context, name string) (*tenant, error) {
 
 // closed reports whether nobody gets a connection. What else the application says of a tenant in tenant_runtime is its own to heed: one that was never moved is given the shared database whatever it says.
 func closed(r *Route) bool {
-	return r.Status == "deprovisioned" || r.IsolationMode != "shared" && r.Status != "" && r.Status != "active"
+	return r.Status == "deprovisioned" || r.DatabaseName != "" && r.Status != "" && r.Status != "active"
 }
 
 func (d *DB) config(name string, r *Route) (*pgxpool.Config, error) {

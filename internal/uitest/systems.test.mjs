@@ -81,7 +81,7 @@ test('letters of one cause are one group, and are redriven together', async () =
   await page.fill('dialog input', 'the provider is back');
   await page.click('dialog button[type=submit]');
   await page.waitForSelector('.toast:has-text("4 sent again")');
-  await page.waitForSelector('.settled:has-text("redriven by"):has-text("the provider is back")');
+  await page.waitForSelector('.settled:has-text("redriven by"):has-text("the provider is back") >> nth=3');
   assert.equal(await page.locator('.settled').count(), 4);
   const left = (await server.ask('/v1/dead-letters?machine=service')).body.items.map((l) => l.seq);
   assert.deepEqual(left.filter((seq) => before.includes(seq)), [], 'what has come back is another letter');

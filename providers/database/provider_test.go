@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -264,10 +263,7 @@ func TestATableIsTruncatedWhileItIsMoved(t *testing.T) {
 func TestTheAddressThatApplicationsAreToldIsTried(t *testing.T) {
 	t.Parallel()
 	s := setup(t, "astray")
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, listener.Close())
-	s.p.Server.Host = listener.Addr().String()
+	s.p.Server.Host = "127.0.0.1:1" // where nobody listens
 	s.command("request", `{}`)
 	require.Equal(t, machine.Allocating, s.e.State)
 	require.Equal(t, machine.RetryWait, s.e.Data.(*machine.Data).Phase)

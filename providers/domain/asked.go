@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"go.uber.org/zap/zapcore"
-
-	"github.com/bcc94042/instar/machines"
 )
 
 // asked is until when a certificate authority has asked to be left alone, by the header Retry-After of what it refuses (RFC 8555, 6.6): the client library tells the headers of answers to its log, and to nobody else.
@@ -69,7 +67,7 @@ func (a *asked) since(begun, now time.Time) time.Duration {
 	if a.at.Before(begun) {
 		return 0
 	}
-	return min(max(a.until.Sub(now), 0), machines.MaxRetryAfter)
+	return min(max(a.until.Sub(now), 0), longest)
 }
 
 // later reads the header: seconds, or a date.

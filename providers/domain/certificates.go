@@ -276,11 +276,18 @@ const CodeCertificate = "CERTIFICATE_REFUSED"
 // rateWait is how long a certificate authority is left alone that limits rates and does not say for how long.
 const rateWait = 15 * time.Minute
 
-// refusal gives the errors of a certificate authority codes. wait is for how long it has asked to be left alone.
+// longest is how long a certificate authority is left alone at most, whatever it says: it is asked once more at least before a domain has waited for all of machine.IssueFor.
+const longest = machine.IssueFor / 3
+
+// refusal gives the errors of a certificate authority codes. wait is for how long it has asked to be left alone since the order began, which is heeded where this order was refused for that: what is said of one
+// name is not to hold another one back.
 func refusal(host string, err error, wait time.Duration) error {
 	var p acme.Problem
 	if !errors.As(err, &p) {
 		return providers.Later(wait, "no certificate for %s: %v", host, err)
+	}
+	if p.Type != acme.ProblemTypeRateLimited && p.Status != http.StatusTooManyRequests && p.Status != http.StatusServiceUnavailable {
+		wait = 0
 	}
 	switch p.Type {
 	case acme.ProblemTypeRateLimited:
@@ -296,7 +303,7 @@ func named(detail string, now time.Time) time.Duration {
 	_, rest, ok := strings.Cut(detail, "retry after ")
 	if ok && len(rest) >= len(time.DateTime) {
 		if at, err := time.Parse(time.DateTime, rest[:len(time.DateTime)]); err == nil && at.After(now) {
-			return min(at.Sub(now), machines.MaxRetryAfter)
+			return min(at.Sub(now), longest)
 		}
 	}
 	return 0

@@ -7,7 +7,6 @@ import (
 	"github.com/mholt/acmez/v3/acme"
 	"github.com/stretchr/testify/require"
 
-	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/providers"
 )
 
@@ -69,13 +68,15 @@ func TestWhatALimitingAuthorityNamesIsAwaited(t *testing.T) {
 	for detail, wait := range map[string]time.Duration{
 		"too many certificates (5) already issued for this exact set of identifiers in the last 168h0m0s, retry after 2026-01-26 17:40:30 UTC: see https://letsencrypt.org/docs/rate-limits/": 40*time.Minute + 30*time.Second,
 		"too many new orders, retry after 2026-01-26 16:59:59 UTC": 0, "retry after some time": 0, "retry after": 0, "": 0,
-		"retry after 2099-01-01 00:00:00 UTC": machines.MaxRetryAfter,
+		"retry after 2099-01-01 00:00:00 UTC": longest,
 	} {
 		require.Equal(t, wait, named(detail, now), detail)
 	}
 	f := providers.Failure(refusal("shop.example.com", acme.Problem{Type: acme.ProblemTypeRateLimited, Detail: "retry after 2099-01-01 00:00:00 UTC"}, time.Hour))
 	require.True(t, f.Retryable)
-	require.Equal(t, machines.MaxRetryAfter, f.RetryAfter)
+	require.Equal(t, longest, f.RetryAfter)
 	require.Contains(t, f.Message, "limits rates")
+	require.Zero(t, providers.Failure(refusal("shop.example.com", acme.Problem{Type: acme.ProblemTypeConnection, Status: 400}, time.Hour)).RetryAfter, "another name was told to wait")
+	require.Equal(t, time.Hour, providers.Failure(refusal("shop.example.com", acme.Problem{Status: 503}, time.Hour)).RetryAfter)
 	require.Equal(t, rateWait, providers.Failure(refusal("shop.example.com", acme.Problem{Type: acme.ProblemTypeRateLimited}, 0)).RetryAfter)
 }

@@ -85,13 +85,14 @@ func (l *leftovers) tell(found []database.Leftover) {
 }
 
 // count tells how many there are. Where that cannot be seen, what was told last stays.
-func (l *leftovers) count(ctx context.Context, h *server.Host) {
+func (l *leftovers) count(ctx context.Context, h *server.Host) (counted bool) {
 	found, err := l.list(ctx)
 	if err == nil {
 		l.tell(found)
 	} else if ctx.Err() == nil {
-		h.Log.Warn("what moves of tenants have left is counted by the next sweep", "error", err)
+		h.Log.Warn("what moves of tenants have left cannot be counted; trying again", "error", err)
 	}
+	return err == nil
 }
 
 func (l *leftovers) list(ctx context.Context) (list []database.Leftover, err error) {

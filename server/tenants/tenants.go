@@ -123,8 +123,11 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 		defer left.tell(nil)
 		for {
 			p.sweep(ctx, h)
-			left.count(ctx, h)
-			if !wait.For(ctx, time.Hour) {
+			pause := time.Hour
+			if !left.count(ctx, h) {
+				pause = time.Minute / 4
+			}
+			if !wait.For(ctx, pause) {
 				return nil
 			}
 		}

@@ -73,7 +73,7 @@ func (i *inspection) columns(ctx context.Context) error {
 					and case m.amname when 'hash' then true when 'btree' then f.amproc = 'btequalimage'::regproc
 						or f.amproc = 'btvarstrequalimage'::regproc and exists (select from pg_collation l where l.oid = a.attcollation and l.collisdeterministic) else false end),
 			r.typtype = 'c' or r.typcategory = 'A' and r.typelem >= 16384,
-			a.attcollation <> 0, format_type(r.typ_oid, null), case when a.atttypmod >= 0 then a.atttypmod else d.typtypmod end, a.attnotnull and not a.atthasdef and a.attidentity = ''
+			a.attcollation <> 0, format_type(r.typ_oid, null), case when a.atttypmod >= 0 then a.atttypmod else d.typtypmod end, a.attnotnull and not a.atthasdef and a.attidentity = '' and d.typdefault is null
 		from pg_attribute a join pg_type d on d.oid = a.atttypid join (select b.oid as attr_type, t.oid as typ_oid, t.typtype, t.typcategory, t.typelem from base b join pg_type t on t.oid = b.typ where t.typtype <> 'd') r
 			on r.attr_type = a.atttypid
 		where a.attrelid = any ($1) and a.attnum > 0 and not a.attisdropped

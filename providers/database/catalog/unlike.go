@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -49,14 +50,26 @@ func (i *inspection) unlike(t, into *Table) {
 
 const varchar = "character varying"
 
-// takes reports whether every value of another column can be one of this column, and stays the same.
+// takes reports whether every value of another column can be one of this column, and stays the same. Types of extensions and enums are told by their names: which schema they are in makes no difference to a value.
 func (c *Column) takes(from *Column) bool {
 	base := func(c *Column) string {
-		if c.Base == varchar {
-			return "text"
+		name := c.Base[strings.LastIndexByte(c.Base, '.')+1:]
+		if of, ok := strings.CutPrefix(name, varchar); ok {
+			return "text" + of
 		}
-		return c.Base
+		return name
 	}
-	longer := c.Base == varchar && from.Modifier >= 0 && from.Modifier <= c.Modifier
-	return base(c) == base(from) && (c.Modifier < 0 || c.Modifier == from.Modifier || longer)
+	return base(c) == base(from) && (c.Modifier < 0 || c.Modifier == from.Modifier || from.Modifier >= 0 && wider(strings.TrimSuffix(c.Base, "[]"), from.Modifier, c.Modifier))
+}
+
+// wider reports whether a type with a modifier has all values that it has with another one.
+func wider(base string, from, to int32) bool {
+	switch base {
+	case varchar, "character", "bit varying", "time without time zone", "time with time zone", "timestamp without time zone", "timestamp with time zone":
+		return from <= to
+	case "numeric": // precision and scale, behind the four bytes of a header
+		return (from-4)&0xffff == (to-4)&0xffff && (from-4)>>16 <= (to-4)>>16
+	default:
+		return false
+	}
 }

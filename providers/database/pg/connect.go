@@ -15,7 +15,7 @@ import (
 // settings are those that texts and hashes of values depend on, the isolation that every statement outside of an explicit transaction has, and
 // that a commit waits for the log: a fence that a crash of its server takes down would let writers in unseen.
 var settings = map[string]string{
-	"timezone": "UTC", "datestyle": "ISO, YMD", "intervalstyle": "postgres", "extra_float_digits": "1", "bytea_output": "hex",
+	"timezone": "UTC", "lc_monetary": "C", "datestyle": "ISO, YMD", "intervalstyle": "postgres", "extra_float_digits": "1", "bytea_output": "hex",
 	"client_encoding": "UTF8", "default_transaction_isolation": "read committed", "default_transaction_read_only": "off", "synchronous_commit": "on",
 	"statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0", "row_security": "off", "search_path": "pg_catalog",
 }

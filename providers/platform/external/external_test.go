@@ -63,6 +63,7 @@ type elsewhere struct {
 	mu     sync.Mutex
 	hashes map[string]string
 	failed map[string]string
+	begun  map[string]int // deployments that go on
 	work   sync.WaitGroup
 }
 
@@ -75,7 +76,7 @@ func (e *elsewhere) serve(nc *nats.Conn, names streams.Names) {
 			return a, e.apps.Forget(context.Background(), app.Tenant{Namespace: q.Namespace, Name: q.Tenant, Owner: q.Owner})
 		},
 		external.VerbRemove: func(q *external.Request) (a external.Answer, err error) {
-			return a, e.apps.Remove(context.Background(), of(q))
+			return a, e.remove(q)
 		},
 		external.VerbLook: e.look, external.VerbDeploy: e.deploy,
 	} {
@@ -116,10 +117,24 @@ func (e *elsewhere) look(q *external.Request) (external.Answer, error) {
 	return a, err
 }
 
+// remove ends a release. One that is being deployed is let come to its end for a moment: a deployment that was asked for before would start it again.
+func (e *elsewhere) remove(q *external.Request) error {
+	for began := time.Now(); time.Since(began) < 3*time.Second; {
+		e.mu.Lock()
+		goes := e.begun[q.Name] > 0
+		e.mu.Unlock()
+		if !goes || wait.Pause(e.t.Context(), 10*time.Millisecond) != nil {
+			break
+		}
+	}
+	return e.apps.Remove(context.Background(), of(q))
+}
+
 // deploy answers when the release is begun, or refused.
 func (e *elsewhere) deploy(q *external.Request) (external.Answer, error) {
 	e.mu.Lock()
 	e.hashes[q.Name], e.failed[q.Name] = q.Hash, ""
+	e.begun[q.Name]++
 	e.mu.Unlock()
 	ended := make(chan error, 1)
 	e.work.Go(func() {
@@ -131,6 +146,9 @@ func (e *elsewhere) deploy(q *external.Request) (external.Answer, error) {
 			e.mu.Unlock()
 			err = nil
 		}
+		e.mu.Lock()
+		e.begun[q.Name]--
+		e.mu.Unlock()
 		ended <- err
 	})
 	for {
@@ -175,7 +193,7 @@ func TestAProviderElsewhereKeepsTheContract(t *testing.T) {
 			Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		require.NoError(t, err)
-		e, nc := &elsewhere{t: t, apps: apps, hashes: map[string]string{}, failed: map[string]string{}}, env.Connect()
+		e, nc := &elsewhere{t: t, apps: apps, hashes: map[string]string{}, failed: map[string]string{}, begun: map[string]int{}}, env.Connect()
 		t.Cleanup(func() { nc.Close(); e.work.Wait(); require.NoError(t, apps.Close(true)) })
 		names := prefixOf(t)
 		e.serve(nc, names)

@@ -90,9 +90,11 @@ func ownGroups() map[string]string {
 
 // try makes a group with a controller, and removes it.
 func (k *Kernel) try(at, controller string) error {
+	handed := filepath.Join(at, "cgroup.subtree_control")
+	before, _ := os.ReadFile(handed) // #nosec G304 -- of the kernel; what cannot be read hands nothing on
 	if k.unified {
-		if err := write(filepath.Join(at, "cgroup.subtree_control"), "+"+controller); err != nil {
-			return fmt.Errorf("the group %s does not hand on the controller (with systemd: Delegate=yes and DelegateSubgroup=server): %w", at, err)
+		if err := write(handed, "+"+controller); err != nil {
+			return fmt.Errorf("the group %s does not hand on the controller (with systemd: Delegate=yes and DelegateSubgroup=server; and nothing of an earlier start may be left in it): %w", at, err)
 		}
 	}
 	dir, err := os.MkdirTemp(at, "instar-probe-")
@@ -103,7 +105,11 @@ func (k *Kernel) try(at, controller string) error {
 	if err == nil && k.unified {
 		err = enterable(dir)
 	}
-	return errors.Join(err, syscall.Rmdir(dir))
+	err = errors.Join(err, syscall.Rmdir(dir))
+	if err != nil && k.unified && !slices.Contains(strings.Fields(string(before)), controller) { // else processes could not enter what somebody else makes below either
+		err = errors.Join(err, write(handed, "-"+controller))
+	}
+	return err
 }
 
 // enterable fails for a group of version 2 that processes cannot enter: one with processes of its own hands on pids and cpu all the same, but for its threads alone.
