@@ -50,7 +50,7 @@ var guards = []Mutant{
 	{Name: "finish-not-awaited", By: "I9b", Aim: "elect", Out: "that a batch waits for the end of the one before", Patches: patch("consumers/engine/commit.go",
 		"\tif err := p.awaitFinished(); err != nil {\n\t\treturn err\n\t}\n\tfor _, it := range items {\n\t\tit.known",
 		"\tp.finishing = nil\n\tfor _, it := range items {\n\t\tit.known")},
-	{Name: "overtaking", By: "I2", Quick: true, Out: "that an entity waits for what it emitted before", Patches: patch("consumers/engine/commit.go",
+	{Name: "overtaking", By: "I4", Quick: true, Out: "that an entity waits for what it emitted before", Patches: patch("consumers/engine/commit.go",
 		"if s.finishing { // nothing may overtake what it emitted before",
 		"if false { // nothing may overtake what it emitted before")},
 	{Name: "ack-before-publish", By: "P1", Out: "the order of publish before ack", Patches: patch("consumers/engine/commit.go",
