@@ -40,10 +40,7 @@ type Message struct {
 
 // Headers are those of the message. They are empty when it has none, or none that can be read.
 func (m *Message) Headers() nats.Header {
-	h, err := nats.DecodeHeadersMsg(m.Header)
-	if err != nil {
-		return nil
-	}
+	h, _ := nats.DecodeHeadersMsg(m.Header) // nil where it fails
 	return h
 }
 

@@ -39,10 +39,10 @@ const (
 	headerExpectSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
 	headerSchedule      = "Nats-Schedule"
 	headerTarget        = "Nats-Schedule-Target"
+	scheduleForm        = "@at " + time.RFC3339Nano
 )
 
-// Expect makes the write conditional: it is refused with ErrConflict of package publish unless the last message under the message's
-// own subject has that sequence. 0 means that there is none.
+// Expect makes the write conditional: it is refused with ErrConflict of package publish unless the last message under the message's own subject has that sequence. 0 means that there is none.
 func Expect(m *nats.Msg, revision uint64) { m.Header[headerExpect] = []string{utoa(revision)} }
 
 // ExpectUnder makes the write conditional on the last message under a subject filter.
@@ -65,8 +65,7 @@ func Unexpect(m *nats.Msg) {
 	delete(m.Header, headerExpectSubject)
 }
 
-// Previous is the sequence of the message that one of a chain follows, as the stream has checked on storing it; 0 for none. In an atomic batch the messages of a chain are
-// adjacent, and only the first one carries it.
+// Previous is the sequence of the message that one of a chain follows, as the stream has checked on storing it; 0 for none. In an atomic batch the messages of a chain are adjacent, and only the first one carries it.
 func Previous(h nats.Header, seq uint64) uint64 {
 	if before, err := strconv.ParseUint(Header(h, headerExpect), 10, 64); err == nil {
 		return before
@@ -79,18 +78,22 @@ func Keep(m *nats.Msg, ttl time.Duration) {
 	m.Header[headerTTL] = []string{utoa(uint64(max(ttl/time.Second, 1))) + "s"}
 }
 
-// Schedule makes the message fire at the time, as a message to target with the same body. The time is written with
-// its nanoseconds: nats.go's own helper truncates to the second, and the message fires early.
+// Schedule makes the message fire at the time, as a message to target with the same body. The time is written with its nanoseconds: nats.go's own helper truncates to the second, and the message fires early.
 func Schedule(m *nats.Msg, at time.Time, target string) {
-	m.Header[headerSchedule] = []string{"@at " + at.UTC().Format(time.RFC3339Nano)}
+	m.Header[headerSchedule] = []string{at.UTC().Format(scheduleForm)}
 	m.Header[headerTarget] = []string{target}
+}
+
+// ScheduledAt is when a message with these headers fires; the zero time where [Schedule] has not written it.
+func ScheduledAt(h nats.Header) time.Time {
+	at, _ := time.Parse(scheduleForm, Header(h, headerSchedule))
+	return at
 }
 
 // Scheduled reports whether the message fires later; see [Schedule].
 func Scheduled(m *nats.Msg) bool { return len(m.Header[headerSchedule]) > 0 }
 
-// CloudEvent writes the attributes of CloudEvents 1.0 in binary mode, in exact lower case (ADR-4 preserves case, and
-// nats.go reads it case-sensitively). The data is JSON.
+// CloudEvent writes the attributes of CloudEvents 1.0 in binary mode, in exact lower case (ADR-4 preserves case, and nats.go reads it case-sensitively). The data is JSON.
 func CloudEvent(m *nats.Msg, id, source, typ, subject string, at time.Time) {
 	m.Header["ce-specversion"] = []string{"1.0"}
 	m.Header["ce-id"] = []string{id}

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -25,10 +23,7 @@ func (r Reader) Armed(ctx context.Context, machine, key, timer string) (version 
 	}
 	var body machines.Elapsed
 	_ = json.Unmarshal(stored.Data, &body) // what cannot be read is nobody's, and is replaced
-	if h, err := nats.DecodeHeadersMsg(stored.Header); err == nil {
-		at, _ = time.Parse("@at "+time.RFC3339Nano, streams.Header(h, "Nats-Schedule")) // as streams.Schedule writes it
-	}
-	return body.Armed, at, stored.Sequence, nil
+	return body.Armed, streams.ScheduledAt(stored.Headers()), stored.Sequence, nil
 }
 
 // UnderWay reports whether an effect lies in its stream under an attempt, or the result of that attempt waits among the commands. A worker

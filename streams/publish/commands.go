@@ -68,7 +68,9 @@ func NewCommands(a *Appender) (*Commands, error) {
 	c := &Commands{a: a, nc: a.nc, inbox: a.nc.NewInbox() + "."}
 	sub, err := c.nc.Subscribe(c.inbox+"*", func(m *nats.Msg) {
 		if w, ok := c.waiters.LoadAndDelete(m.Subject[len(c.inbox):]); ok {
-			w.(*asking).take(m)
+			a := w.(*asking)
+			a.answer <- m
+			a.sent.answered()
 		}
 	})
 	if err != nil {
@@ -111,11 +113,15 @@ func (c *Commands) Message(cmd Command, reply string) (*nats.Msg, error) {
 // Start sends a command without waiting; stored is called once when the stream has taken it or not. The answer goes to
 // reply, if that is not empty, also when the id was seen before: then the answer is the original outcome.
 func (c *Commands) Start(cmd Command, reply string, stored func(Result)) error {
-	_, err := c.start(cmd, reply, stored)
+	s, err := c.sending(cmd, reply, stored)
+	if err == nil {
+		s.try()
+	}
 	return err
 }
 
-func (c *Commands) start(cmd Command, reply string, stored func(Result)) (*sending, error) {
+// sending makes one, which its first try begins.
+func (c *Commands) sending(cmd Command, reply string, stored func(Result)) (*sending, error) {
 	m, err := c.Message(cmd, reply)
 	if err != nil {
 		return nil, err
@@ -125,7 +131,7 @@ func (c *Commands) start(cmd Command, reply string, stored func(Result)) (*sendi
 			return nil, fmt.Errorf("%w: %w: %w", ErrUnanswered, ErrGated, err)
 		}
 	}
-	return c.send(m, func(r Result) {
+	return newSending(c, m, func(r Result) {
 		if r.Err == nil && r.Duplicate { // which proves nothing: somebody may have used the id up for another entity
 			c.lookup(m, cmd)
 		}
@@ -175,15 +181,14 @@ func (c *Commands) Ask(ctx context.Context, cmd Command) ([]byte, error) {
 // has taken the command or not; it must not block. It is not called when the error is that the command cannot be sent.
 func (c *Commands) AskMsg(ctx context.Context, cmd Command, told func(Result)) (*nats.Msg, error) {
 	token := strconv.FormatUint(c.next.Add(1), 36)
-	a := &asking{answer: make(chan *nats.Msg, 1)}
+	var ended atomic.Int32
 	forget := func() { // for as long as it may be sent again, its answer is heard, also when nobody waits for it any more
-		if a.done.Add(1) == 2 {
+		if ended.Add(1) == 2 {
 			c.waiters.Delete(token)
 		}
 	}
-	c.waiters.Store(token, a)
 	stored := make(chan Result, 1)
-	s, err := c.start(cmd, c.inbox+token, func(r Result) {
+	s, err := c.sending(cmd, c.inbox+token, func(r Result) {
 		if told != nil {
 			told(r)
 		}
@@ -191,11 +196,12 @@ func (c *Commands) AskMsg(ctx context.Context, cmd Command, told func(Result)) (
 		forget()
 	})
 	if err != nil {
-		c.waiters.Delete(token)
 		return nil, err
 	}
+	a := &asking{sent: s, answer: make(chan *nats.Msg, 1)}
+	c.waiters.Store(token, a)
 	defer forget()
-	a.sends(s)
+	s.try()
 	var seq uint64
 	seen := false
 	for {
@@ -221,37 +227,10 @@ func (c *Commands) AskMsg(ctx context.Context, cmd Command, told func(Result)) (
 	}
 }
 
-// asking is a command whose answer is awaited.
+// asking is a command whose answer is awaited, and ends its sending.
 type asking struct {
+	sent   *sending
 	answer chan *nats.Msg // has room for the one answer
-	done   atomic.Int32   // of the two that end it: nobody waits any more, and it is not sent again
-
-	mu       sync.Mutex
-	sent     *sending
-	answered bool
-}
-
-// take hands over the answer, and ends the sending.
-func (a *asking) take(m *nats.Msg) {
-	a.answer <- m
-	a.mu.Lock()
-	a.answered = true
-	s := a.sent
-	a.mu.Unlock()
-	if s != nil {
-		s.answered()
-	}
-}
-
-// sends says what is to end with the answer, which may be there already.
-func (a *asking) sends(s *sending) {
-	a.mu.Lock()
-	a.sent = s
-	answered := a.answered
-	a.mu.Unlock()
-	if answered {
-		s.answered()
-	}
 }
 
 // AcceptedError says that a command was stored, but not answered in time. It will be applied or refused.

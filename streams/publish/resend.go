@@ -34,13 +34,11 @@ type sending struct {
 	unknown bool // whether a try has stored it
 }
 
-// send stores a command. That nobody listens for the stream says that it was not stored, and may be over in a moment.
+// newSending is of a command that is to be stored. That nobody listens for the stream says that it was not stored, and may be over in a moment.
 // Without any answer for [Commands.Again], or when another server comes to lead the stream, it is sent again: the leader
 // before may have lost it.
-func (c *Commands) send(m *nats.Msg, done func(Result)) *sending {
-	s := &sending{c: c, m: m, began: time.Now(), done: done}
-	s.try()
-	return s
+func newSending(c *Commands, m *nats.Msg, done func(Result)) *sending {
+	return &sending{c: c, m: m, began: time.Now(), done: done}
 }
 
 // answered has it sent no more: it was stored, whatever becomes of its tries. A stream that has removed it since, and was started anew, does not know its id any more, and would take it once more.
