@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,20 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
+	"github.com/bcc94042/instar/cmd/instar/demo/demotest"
 )
 
-// TestMain is also the program that the demos start again.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "demo" {
-		cmd := Command(&command.Program{})
-		cmd.SetArgs(os.Args[2:])
-		if err := cmd.ExecuteContext(context.Background()); err != nil {
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { demotest.Main(m, Command(&command.Program{}).Commands()...) }
 
 // What ends by itself is started again where that is wanted, until it is killed.
 func TestAProcessThatEndsIsStartedAgain(t *testing.T) {

@@ -1,31 +1,21 @@
 package platform
 
 import (
-	"context"
 	"os"
 	"testing"
 
-	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/cmd/instar/demo/demotest"
 	"github.com/bcc94042/instar/internal/lockedbuffer"
 	"github.com/bcc94042/instar/server/builtin"
 )
 
 func TestMain(m *testing.M) {
-	switch {
-	case len(os.Args) > 1 && os.Args[1] == "run-template":
+	if len(os.Args) > 1 && os.Args[1] == "run-template" {
 		os.Exit(builtin.Options().Programs["run-template"].Run(os.Args[2:]))
-	case len(os.Args) > 1 && os.Args[1] == "demo":
-		cmd := &cobra.Command{SilenceUsage: true}
-		cmd.AddCommand(Commands()...)
-		cmd.SetArgs(os.Args[2:])
-		if err := cmd.ExecuteContext(context.Background()); err != nil {
-			os.Exit(1)
-		}
-		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	demotest.Main(m, Commands()...)
 }
 
 func TestDemoPlatform(t *testing.T) {

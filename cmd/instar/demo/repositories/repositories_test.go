@@ -9,24 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bcc94042/instar/cmd/instar/cli/command"
-	"github.com/bcc94042/instar/cmd/instar/demo"
+	"github.com/bcc94042/instar/cmd/instar/demo/demotest"
 	"github.com/bcc94042/instar/internal/lockedbuffer"
 )
 
-// TestMain is also the program that the demos start again.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "demo" {
-		cmd := demo.Command(&command.Program{})
-		cmd.AddCommand(Commands()...)
-		cmd.SetArgs(os.Args[2:])
-		if err := cmd.ExecuteContext(context.Background()); err != nil {
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { demotest.Main(m, Commands()...) }
 
 func TestDemoTasks(t *testing.T) {
 	t.Parallel()
