@@ -13,6 +13,7 @@ import (
 	"github.com/bcc94042/instar/api/auth"
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/providers/database"
 	"github.com/bcc94042/instar/server"
 )
@@ -82,6 +83,16 @@ func (l *leftovers) tell(found []database.Leftover) {
 	for _, kind := range kinds {
 		l.counts.WithLabelValues(kind).Set(float64(of[kind]))
 	}
+}
+
+// hour counts, again and again until it can, and returns when the hour is over; false when ctx ends before.
+func (l *leftovers) hour(ctx context.Context, h *server.Host) bool {
+	hour, end := context.WithTimeout(ctx, time.Hour)
+	defer end()
+	for !l.count(hour, h) && wait.For(hour, time.Minute/4) {
+	}
+	<-hour.Done()
+	return ctx.Err() == nil
 }
 
 // count tells how many there are. Where that cannot be seen, what was told last stays.

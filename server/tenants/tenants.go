@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/bcc94042/instar/api"
 	apiaudit "github.com/bcc94042/instar/api/audit"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/consumers/audit"
-	"github.com/bcc94042/instar/internal/wait"
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database"
 	"github.com/bcc94042/instar/providers/database/admin"
@@ -123,11 +121,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 		defer left.tell(nil)
 		for {
 			p.sweep(ctx, h)
-			pause := time.Hour
-			if !left.count(ctx, h) {
-				pause = time.Minute / 4
-			}
-			if !wait.For(ctx, pause) {
+			if !left.hour(ctx, h) {
 				return nil
 			}
 		}

@@ -88,13 +88,16 @@ func ownGroups() map[string]string {
 	return all
 }
 
+// delegate is what hands a group on.
+const delegate = "with systemd: Delegate=yes and DelegateSubgroup=server"
+
 // try makes a group with a controller, and removes it.
 func (k *Kernel) try(at, controller string) error {
 	handed := filepath.Join(at, "cgroup.subtree_control")
 	before, _ := os.ReadFile(handed) // #nosec G304 -- of the kernel; what cannot be read hands nothing on
 	if k.unified {
 		if err := write(handed, "+"+controller); err != nil {
-			return fmt.Errorf("the group %s does not hand on the controller (with systemd: Delegate=yes and DelegateSubgroup=server; and nothing of an earlier start may be left in it): %w", at, err)
+			return fmt.Errorf("the group %s does not hand on the controller (%s; and nothing of an earlier start may be left in it): %w", at, delegate, err)
 		}
 	}
 	dir, err := os.MkdirTemp(at, "instar-probe-")
@@ -116,7 +119,7 @@ func (k *Kernel) try(at, controller string) error {
 func enterable(dir string) error {
 	kind, err := os.ReadFile(filepath.Join(dir, "cgroup.type")) // #nosec G304 -- of the kernel
 	if err == nil && string(bytes.TrimSpace(kind)) != "domain" {
-		err = fmt.Errorf("no process can enter a group in %s (%s), which has some itself (with systemd: Delegate=yes and DelegateSubgroup=server)", filepath.Dir(dir), bytes.TrimSpace(kind))
+		err = fmt.Errorf("no process can enter a group in %s (%s), which has some itself (%s)", filepath.Dir(dir), bytes.TrimSpace(kind), delegate)
 	}
 	return err
 }
