@@ -236,7 +236,7 @@ const maxRedrive = 10000
 
 func (s *Service) redrive(q *rest.Request, letters []DeadLetter, why string) Redriven {
 	out := Redriven{Redriven: []uint64{}, Failed: []RedriveFailure{}}
-	var unrecorded error
+	var failed error // to record what is redriven
 	for _, l := range letters {
 		err := q.Context().Err() // a client that has hung up ends this between two letters
 		if err == nil {
@@ -246,7 +246,12 @@ func (s *Service) redrive(q *rest.Request, letters []DeadLetter, why string) Red
 		}
 		if err == nil {
 			out.Redriven = append(out.Redriven, l.Seq)
-			unrecorded = s.settledBy(q, l, redriven, why, unrecorded)
+			if failed == nil { // else each would be waited for
+				failed = s.settle(q, l, redriven, why)
+			}
+			if failed != nil {
+				s.unrecorded(q, l, redriven, why, failed)
+			}
 			continue
 		}
 		detail := "storage does not answer"

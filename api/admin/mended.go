@@ -122,7 +122,9 @@ func (s *Service) edit(q *rest.Request, l DeadLetter, body []byte, why string) e
 		s.rest.Log.Info("a dead letter stays, as its edit was refused", append(told, "code", p.Code)...)
 		return p
 	}
-	_ = s.settledBy(q, l, edited, why, nil) // it is logged
+	if err := s.settle(q, l, edited, why); err != nil {
+		s.unrecorded(q, l, edited, why, err)
+	}
 	if err := s.dropOne(q, l); err != nil && !errors.Is(err, ErrNoLetter) {
 		return fmt.Errorf("the edit of dead letter %d is applied, but the letter is not removed; the same edit sent again does that: %w", l.Seq, err)
 	}

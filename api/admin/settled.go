@@ -81,16 +81,9 @@ func (s *Service) settle(q *rest.Request, l DeadLetter, action, why string) erro
 	return nil
 }
 
-// settledBy records what was done, which is not taken back where that cannot be recorded. recorded is whether those before could be: where they could not, this one is not tried, as each would be waited for.
-func (s *Service) settledBy(q *rest.Request, l DeadLetter, action, why string, recorded error) error {
-	err := recorded
-	if err == nil {
-		err = s.settle(q, l, action, why)
-	}
-	if err != nil {
-		s.rest.Log.Error("what was done with a dead letter is recorded here only", "request", q.Id, "actor", q.Who.Name, "reason", why, "sequence", l.Seq, "machine", l.Machine, "key", l.Key, "action", action, "error", err)
-	}
-	return err
+// unrecorded has the log say what was done, and is not taken back, where that could not be recorded.
+func (s *Service) unrecorded(q *rest.Request, l DeadLetter, action, why string, err error) {
+	s.rest.Log.Error("what was done with a dead letter is recorded here only", "request", q.Id, "actor", q.Who.Name, "reason", why, "sequence", l.Seq, "machine", l.Machine, "key", l.Key, "action", action, "error", err)
 }
 
 func (s *Service) settled(q *rest.Request) error {

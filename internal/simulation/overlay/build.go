@@ -36,10 +36,8 @@ func (b Build) goRoot() (string, error) {
 		return root, err
 	}
 	to := filepath.Join(b.Dir, filepath.Base(root)) // with its version
-	if _, err := os.Stat(to); err != nil {
-		if err := copied(root, to); err != nil {
-			return "", fmt.Errorf("cannot copy %s: %w", root, err)
-		}
+	if err := copied(root, to); err != nil {
+		return "", fmt.Errorf("cannot copy %s: %w", root, err)
 	}
 	path := filepath.Join(to, "bin") + string(filepath.ListSeparator) + os.Getenv("PATH")
 	return to, errors.Join(os.Setenv("GOROOT", to), os.Setenv("GOTOOLCHAIN", "local"), os.Setenv("PATH", path))
@@ -104,10 +102,8 @@ func (b Build) library() (mod, to string, err error) {
 	}
 	from := strings.TrimSpace(string(out))
 	to = filepath.Join(b.Dir, filepath.Base(from)) // with its version
-	if _, err := os.Stat(to); err != nil {
-		if err := copied(from, to); err != nil {
-			return "", "", fmt.Errorf("cannot copy %s: %w", natsgo, err)
-		}
+	if err := copied(from, to); err != nil {
+		return "", "", fmt.Errorf("cannot copy %s: %w", natsgo, err)
 	}
 	mod = filepath.Join(b.Dir, "go.mod")
 	for _, name := range []string{"go.mod", "go.sum"} {
@@ -125,8 +121,11 @@ func (b Build) library() (mod, to string, err error) {
 	return mod, to, nil
 }
 
-// copied copies a directory whole or not at all: who breaks a build off leaves none that looks as if it were whole.
+// copied copies a directory that is not there, whole or not at all: who breaks a build off leaves none that looks as if it were whole.
 func copied(from, to string) error {
+	if _, err := os.Stat(to); err == nil {
+		return nil
+	}
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
