@@ -1,5 +1,8 @@
 package backup
 
+// How a restore stores what it has put together: flush (restore.go) hands over single messages (write) and the events of entities (link). What a lost connection leaves open is sent again when it is back, and
+// the server still has what it had acknowledged (resume, kept); where a chain of events stands then is looked up (realign).
+
 import (
 	"cmp"
 	"context"
@@ -25,6 +28,7 @@ func (r *restorer) write(ctx context.Context) ([]publish.Result, error) {
 		var again []publish.Write
 		for i, result := range results {
 			if result.Err == nil {
+				r.ack(r.batch[i].Stream, result.Seq)
 				continue
 			}
 			if !lost(result.Err) || time.Since(began) > silence {
@@ -35,7 +39,7 @@ func (r *restorer) write(ctx context.Context) ([]publish.Result, error) {
 		if len(open) == 0 {
 			return results, nil
 		}
-		if err := pause(ctx); err != nil {
+		if err := r.resume(ctx); err != nil {
 			return nil, err
 		}
 		for n, result := range r.s.Appender.Append(ctx, again) {
@@ -47,8 +51,12 @@ func (r *restorer) write(ctx context.Context) ([]publish.Result, error) {
 // link stores the events. Where the stream says that an entity's last event is another one than thought, it is looked up: its bound, or the end of its life, has
 // removed the one before, or a connection was lost with the answer.
 func (r *restorer) link(ctx context.Context) error {
+	stream := r.s.Plan.Names.Stream(streams.EventStream)
 	for began, left := time.Now(), r.chains; len(left) > 0; {
-		r.s.Appender.AppendChains(ctx, r.s.Plan.Names.Stream(streams.EventStream), left)
+		r.s.Appender.AppendChains(ctx, stream, left)
+		for _, c := range left {
+			r.ack(stream, c.Last)
+		}
 		var again []*publish.Chain
 		gone := false
 		for _, c := range left {
@@ -60,7 +68,7 @@ func (r *restorer) link(ctx context.Context) error {
 			}
 			if lost(c.Err) && !gone {
 				gone = true
-				if err := pause(ctx); err != nil {
+				if err := r.resume(ctx); err != nil {
 					return err
 				}
 			}
@@ -70,6 +78,33 @@ func (r *restorer) link(ctx context.Context) error {
 			again = append(again, c)
 		}
 		left = again
+	}
+	return nil
+}
+
+func (r *restorer) ack(stream string, seq uint64) { r.acked[stream] = max(r.acked[stream], seq) }
+
+// resume waits for a connection that was lost, and sees that what was acknowledged before is there.
+func (r *restorer) resume(ctx context.Context) error {
+	if err := pause(ctx); err != nil {
+		return err
+	}
+	return steady(ctx, r.kept)
+}
+
+// ErrForgotten says that a server has lost messages which it had acknowledged, as by a loss of power. Nothing tells which ones, so the restore has to begin anew, into an empty one.
+var ErrForgotten = errors.New("the server has lost what it had acknowledged, as by a loss of power: restore once more, into an empty one")
+
+// kept fails where a stream ends before what it has acknowledged.
+func (r *restorer) kept(ctx context.Context) error {
+	for stream, seq := range r.acked {
+		s, err := streams.Led(ctx, r.s.JS, stream)
+		if err != nil {
+			return fmt.Errorf("cannot see what stream %s has: %w", stream, err)
+		}
+		if has := s.CachedInfo().State.LastSeq; has < seq {
+			return fmt.Errorf("stream %s ends at %d, and had acknowledged %d: %w", stream, has, seq, ErrForgotten)
+		}
 	}
 	return nil
 }
@@ -120,7 +155,7 @@ func lost(err error) bool {
 	if errors.As(err, &api) {
 		return api.ErrorCode == leaderless
 	}
-	return !errors.As(err, &refused) && !publish.Permanent(err) && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, publish.ErrClosed)
+	return !errors.As(err, &refused) && !publish.Permanent(err) && !errors.Is(err, ErrForgotten) && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, publish.ErrClosed)
 }
 
 const leaderless = 10008 // what a cluster without a leader answers
