@@ -127,6 +127,9 @@ func (b *bench) spent() (self, family time.Duration, err error) {
 // moved is the mover as a session in mode offline runs it: cutting the ranges is part of it, the comparison is not.
 func moved(parallel int) func(context.Context, pg.Address, pg.Address, []*catalog.Table) (time.Duration, error) {
 	return func(ctx context.Context, source, target pg.Address, tables []*catalog.Table) (time.Duration, error) {
+		kept := &pg.Kept{} // as a session has them
+		defer kept.Close()
+		source.Kept, target.Kept = kept, kept
 		m := &mover.Mover{Source: source, Target: target, Session: "bench", Fence: 1, Enterprise: who, Tables: tables, Parallel: parallel}
 		if err := m.Take(ctx); err != nil {
 			return 0, err

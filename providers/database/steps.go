@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database/catalog"
 	"github.com/bcc94042/instar/providers/database/cutover"
@@ -266,10 +268,7 @@ func (j *job) switchOver(ctx context.Context) (_ any, err error) {
 	if j.body.Database == nil {
 		return nil, pg.Refuse("no database was allocated")
 	}
-	if err := j.mover.Take(ctx); err != nil { // in the source the switch itself does it
-		return nil, err
-	}
-	if err := j.try(ctx, j.body.Database.Credentials); err != nil {
+	if err := j.proven(ctx); err != nil {
 		return nil, err
 	}
 	now, err := j.source.KeepAndSwitch(ctx, cutover.Runtime{
@@ -288,6 +287,24 @@ func (j *job) switchOver(ctx context.Context) (_ any, err error) {
 		_ = j.link.Remove(ctx) // the tenant is where it is to be; what is left is removed by the undo, or by Sweep
 	}
 	return machine.Switched{Epoch: epoch}, nil
+}
+
+// proven takes the target for this attempt, and goes the way that the application will be told, side by side: a connection takes longer than what is asked through it. In the source the switch itself takes
+// the tenant; the connection for that is made beside them.
+func (j *job) proven(ctx context.Context) error {
+	var beside errgroup.Group
+	beside.Go(func() error { return j.try(ctx, j.body.Database.Credentials) })
+	beside.Go(func() error {
+		if conn, err := j.source.Connect(ctx); err == nil { // else the switch says so
+			pg.Close(conn)
+		}
+		return nil
+	})
+	err := j.mover.Take(ctx)
+	if tried := beside.Wait(); err == nil {
+		err = tried
+	}
+	return err
 }
 
 // tell tells where the tenant is, and returns under which epoch: the source is raised above those that were told before it failed over.

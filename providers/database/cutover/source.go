@@ -35,7 +35,8 @@ func (s *Source) runtime() string {
 	return s.Runtime
 }
 
-func (s *Source) connect(ctx context.Context) (*pgx.Conn, error) {
+// Connect opens a connection of the attempt.
+func (s *Source) Connect(ctx context.Context) (*pgx.Conn, error) {
 	a := s.Address
 	a.Name = fmt.Sprintf("instar %d %s", s.Attempt, s.Session)
 	conn, err := pg.Connect(ctx, a)
@@ -46,7 +47,7 @@ func (s *Source) connect(ctx context.Context) (*pgx.Conn, error) {
 }
 
 func (s *Source) with(ctx context.Context, do func(*pgx.Conn) error) error {
-	conn, err := s.connect(ctx)
+	conn, err := s.Connect(ctx)
 	if err != nil {
 		return err
 	}

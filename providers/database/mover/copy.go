@@ -26,6 +26,12 @@ func (m *Mover) Copy(ctx context.Context) (Progress, error) {
 	if m.Rate > 0 {
 		m.limit = rate.NewLimiter(rate.Limit(m.Rate), int(min(m.Rate, 1<<20)))
 	}
+	err := m.each(ctx, m.table)
+	return m.counted.progress(""), err
+}
+
+// each does something for every table, some at a time.
+func (m *Mover) each(ctx context.Context, do func(ctx context.Context, source, target *pgx.Conn, t *catalog.Table) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	todo := make(chan *catalog.Table)
 	group.Go(func() error {
@@ -44,14 +50,13 @@ func (m *Mover) Copy(ctx context.Context) (Progress, error) {
 		parallel = 2
 	}
 	for range parallel {
-		group.Go(func() error { return m.worker(ctx, todo) })
+		group.Go(func() error { return m.worker(ctx, todo, do) })
 	}
-	err := group.Wait()
-	return m.counted.progress(""), err
+	return group.Wait()
 }
 
-// worker copies one table after the other.
-func (m *Mover) worker(ctx context.Context, todo <-chan *catalog.Table) error {
+// worker does it for one table after the other.
+func (m *Mover) worker(ctx context.Context, todo <-chan *catalog.Table, do func(ctx context.Context, source, target *pgx.Conn, t *catalog.Table) error) error {
 	var source, target *pgx.Conn
 	defer func() { pg.Close(source); pg.Close(target) }()
 	for t := range todo {
@@ -64,7 +69,7 @@ func (m *Mover) worker(ctx context.Context, todo <-chan *catalog.Table) error {
 				return err
 			}
 		}
-		if err := m.table(ctx, source, target, t); err != nil {
+		if err := do(ctx, source, target, t); err != nil {
 			return fmt.Errorf("table %s: %w", t, err)
 		}
 	}

@@ -56,6 +56,11 @@ const setup = `
 	);
 	create table if not exists instar.marker (session text primary key, token text not null, set_at timestamptz not null default now())`
 
+// installed reports whether setup has nothing to make: to find that out by it takes ten times as long, while a tenant may wait for its switch.
+const installed = `
+	select count(*) = 2 and to_regclass('instar.range') is not null and to_regclass('instar.marker') is not null from pg_attribute
+	where attrelid = to_regclass('instar.moved') and attname = 'by_bytes' or attrelid = to_regclass('instar.session') and attname = 'run'`
+
 // name is what connections of an attempt are called.
 func (m *Mover) name() string { return fmt.Sprintf("instar %d %s", m.Fence, m.Session) }
 
@@ -95,6 +100,10 @@ func (m *Mover) Take(ctx context.Context) error {
 
 // install makes the tables of the mover; two attempts may do so at a time.
 func (m *Mover) install(ctx context.Context, conn *pgx.Conn) error {
+	var there bool
+	if err := conn.QueryRow(ctx, installed).Scan(&there); err != nil || there {
+		return err
+	}
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('instar.session', 0))`); err != nil {
 			return err

@@ -21,32 +21,22 @@ type span struct {
 
 // Prepare cuts the tables into ranges, where that was not done yet by this session. Rows that the target has before, such as those that
 // migrations insert, are deleted: the tenant's are all that it will have.
-func (m *Mover) Prepare(ctx context.Context) error {
-	return m.both(ctx, func(source, target *pgx.Conn) error { return m.prepare(ctx, source, target) })
-}
+func (m *Mover) Prepare(ctx context.Context) error { return m.each(ctx, m.prepare) }
 
-func (m *Mover) prepare(ctx context.Context, source, target *pgx.Conn) error {
-	for _, t := range m.Tables {
-		var there bool
-		if err := target.QueryRow(ctx, `select exists (select from instar.moved where table_name = $1 and session = $2)`, t.String(), m.Session).Scan(&there); err != nil {
-			return err
-		}
-		if there {
-			continue
-		}
-		bytes, err := byBytes(ctx, source, target, t)
-		if err != nil {
-			return fmt.Errorf("table %s: %w", t, err)
-		}
-		rows, spans, err := m.cut(ctx, source, t, span{bytes: bytes})
-		if err != nil {
-			return fmt.Errorf("table %s: %w", t, err)
-		}
-		if err := m.store(ctx, target, t, rows, spans); err != nil {
-			return fmt.Errorf("table %s: %w", t, err)
-		}
+func (m *Mover) prepare(ctx context.Context, source, target *pgx.Conn, t *catalog.Table) error {
+	var there bool
+	if err := target.QueryRow(ctx, `select exists (select from instar.moved where table_name = $1 and session = $2)`, t.String(), m.Session).Scan(&there); err != nil || there {
+		return err
 	}
-	return nil
+	bytes, err := byBytes(ctx, source, target, t)
+	if err != nil {
+		return err
+	}
+	rows, spans, err := m.cut(ctx, source, t, span{bytes: bytes})
+	if err != nil {
+		return err
+	}
+	return m.store(ctx, target, t, rows, spans)
 }
 
 // cut counts the rows of an open span and finds every n-th key, in one pass over them. The last of the spans that it is cut into is open again.
@@ -67,9 +57,9 @@ func (m *Mover) cut(ctx context.Context, conn *pgx.Conn, t *catalog.Table, all s
 		names[i] = catalog.Alias + "." + pg.Ident(c.Name)
 	}
 	found, err := conn.Query(ctx, fmt.Sprintf(`
-		select q.rn, array[%s] from (select %s, row_number() over (order by %s) as rn, count(*) over () as all_rows from %s %s where %s) q
-		where q.rn %% %d = 0 or q.rn = q.all_rows order by q.rn`,
-		strings.Join(texts, ", "), strings.Join(names, ", "), strings.Join(keys, ", "), t.Quoted(), catalog.Alias, where, m.perRange(width)))
+		select q.rn, array[%s] from (select %s, row_number() over w as rn, lead(false, 1, true) over w as last from %s %s where %s window w as (order by %s)) q
+		where q.rn %% %d = 0 or q.last order by q.rn`, // count(*) over () would keep all rows before it gave the first
+		strings.Join(texts, ", "), strings.Join(names, ", "), t.Quoted(), catalog.Alias, where, strings.Join(keys, ", "), m.perRange(width)))
 	if err != nil {
 		return 0, nil, fmt.Errorf("cannot read its keys: %w", err)
 	}
