@@ -52,7 +52,7 @@ func (s *Store) Restore(ctx context.Context, from io.Reader) (Restored, error) {
 		return Restored{}, err
 	}
 	defer in.close()
-	r := &restorer{s: s, in: in, known: map[string]*entity{}, marks: map[string][]mark{}, open: map[string]*publish.Chain{}, ends: map[string]uint64{}, lives: map[int64]int{}, acked: map[string]uint64{}, now: time.Now().UTC(), told: time.Now()}
+	r := &restorer{s: s, in: in, known: map[string]*entity{}, marks: map[string][]mark{}, open: map[string]*publish.Chain{}, ends: map[string]uint64{}, lives: map[int64]int{}, acked: map[string]acked{}, now: time.Now().UTC(), told: time.Now()}
 	if err := r.all(ctx); err != nil {
 		return r.done, fmt.Errorf("backup: cannot restore: %w", err)
 	}
@@ -80,10 +80,10 @@ type restorer struct {
 	ends      map[string]uint64 // sequence of the last event, by what matches those of its entity
 	messages  int
 	size      int
-	told      time.Time         // of how far it is
-	lives     map[int64]int     // of messages that have an end: how many end in which second
-	top       uint64            // the highest sequence that was stored in the section under way
-	acked     map[string]uint64 // the highest sequence that each stream has acknowledged
+	told      time.Time        // of how far it is
+	lives     map[int64]int    // of messages that have an end: how many end in which second
+	top       uint64           // the highest sequence that was stored in the section under way
+	acked     map[string]acked // by stream
 }
 
 // entity is what the restore has to know of one.

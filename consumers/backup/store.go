@@ -22,30 +22,37 @@ import (
 // write stores the messages of the batch. What a lost connection leaves open is sent again: values replace themselves, and of all else the stream
 // knows the id.
 func (r *restorer) write(ctx context.Context) ([]publish.Result, error) {
-	results := r.s.Appender.Append(ctx, r.batch)
-	for began := time.Now(); ; {
-		var open []int
-		var again []publish.Write
-		for i, result := range results {
-			if result.Err == nil {
-				r.ack(r.batch[i].Stream, result.Seq)
-				continue
-			}
-			if !lost(result.Err) || time.Since(began) > silence {
+	results, open := make([]publish.Result, len(r.batch)), make([]int, len(r.batch))
+	for i := range open {
+		open[i] = i
+	}
+	for began := time.Now(); len(open) > 0; {
+		todo, batch := open, make([]publish.Write, len(open))
+		for n, i := range todo {
+			batch[n] = r.batch[i]
+		}
+		open = nil
+		for n, result := range r.s.Appender.Append(ctx, batch) {
+			i := todo[n]
+			results[i] = result
+			switch {
+			case result.Err == nil && result.Duplicate:
+				r.ack(r.batch[i].Stream, result.Seq, 0)
+			case result.Err == nil:
+				r.ack(r.batch[i].Stream, result.Seq, 1)
+			case !lost(result.Err) || time.Since(began) > silence:
 				return nil, fmt.Errorf("cannot store %s: %w", r.batch[i].Msg.Subject, result.Err)
+			default:
+				open = append(open, i)
 			}
-			open, again = append(open, i), append(again, r.batch[i])
 		}
-		if len(open) == 0 {
-			return results, nil
-		}
-		if err := r.resume(ctx); err != nil {
-			return nil, err
-		}
-		for n, result := range r.s.Appender.Append(ctx, again) {
-			results[open[n]] = result
+		if len(open) > 0 {
+			if err := r.resume(ctx); err != nil {
+				return nil, err
+			}
 		}
 	}
+	return results, nil
 }
 
 // link stores the events. Where the stream says that an entity's last event is another one than thought, it is looked up: its bound, or the end of its life, has
@@ -53,9 +60,13 @@ func (r *restorer) write(ctx context.Context) ([]publish.Result, error) {
 func (r *restorer) link(ctx context.Context) error {
 	stream := r.s.Plan.Names.Stream(streams.EventStream)
 	for began, left := time.Now(), r.chains; len(left) > 0; {
+		had := make([]int, len(left))
+		for i, c := range left {
+			had[i] = c.Done
+		}
 		r.s.Appender.AppendChains(ctx, stream, left)
-		for _, c := range left {
-			r.ack(stream, c.Last)
+		for i, c := range left {
+			r.ack(stream, c.Last, c.Done-had[i])
 		}
 		var again []*publish.Chain
 		gone := false
@@ -82,7 +93,13 @@ func (r *restorer) link(ctx context.Context) error {
 	return nil
 }
 
-func (r *restorer) ack(stream string, seq uint64) { r.acked[stream] = max(r.acked[stream], seq) }
+// acked is what a stream has acknowledged: up to which sequence, and how many messages that it did not have before.
+type acked struct{ last, messages uint64 }
+
+func (r *restorer) ack(stream string, seq uint64, more int) {
+	a := r.acked[stream]
+	r.acked[stream] = acked{max(a.last, seq), a.messages + uint64(more)}
+}
 
 // resume waits for a connection that was lost, and sees that what was acknowledged before is there.
 func (r *restorer) resume(ctx context.Context) error {
@@ -92,18 +109,19 @@ func (r *restorer) resume(ctx context.Context) error {
 	return steady(ctx, r.kept)
 }
 
-// ErrForgotten says that a server has lost messages which it had acknowledged, as by a loss of power. Nothing tells which ones, so the restore has to begin anew, into an empty one.
-var ErrForgotten = errors.New("the server has lost what it had acknowledged, as by a loss of power: restore once more, into an empty one")
+// ErrForgotten says that a server has lost messages which it had acknowledged, as by a loss of power. Nothing tells which ones, so the restore has to begin anew, where nothing is.
+var ErrForgotten = errors.New("the server has lost what it had acknowledged, as by a loss of power: restore once more, where nothing is")
 
-// kept fails where a stream ends before what it has acknowledged.
+// kept fails where a stream ends before what it has acknowledged, or has given out fewer sequences than it has acknowledged messages: what was lost has been made up for by others since. Nobody else
+// writes to it, so each message has one of its own.
 func (r *restorer) kept(ctx context.Context) error {
-	for stream, seq := range r.acked {
+	for stream, a := range r.acked {
 		s, err := streams.Led(ctx, r.s.JS, stream)
 		if err != nil {
 			return fmt.Errorf("cannot see what stream %s has: %w", stream, err)
 		}
-		if has := s.CachedInfo().State.LastSeq; has < seq {
-			return fmt.Errorf("stream %s ends at %d, and had acknowledged %d: %w", stream, has, seq, ErrForgotten)
+		if has := s.CachedInfo().State.LastSeq; has < max(a.last, r.first-1+a.messages) {
+			return fmt.Errorf("stream %s ends at %d, and had acknowledged %d messages from %d on, up to %d: %w", stream, has, a.messages, r.first, a.last, ErrForgotten)
 		}
 	}
 	return nil
