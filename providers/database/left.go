@@ -32,7 +32,7 @@ func SessionName(machine, key string) string { return sessionOf(machine, key) }
 
 // Leftovers compares what is on the server, and in the shared database of this server's tenants, with the sessions that go on. It changes nothing.
 func (p *Provider) Leftovers(ctx context.Context, known Known) (list []Leftover, err error) {
-	kept := &pg.Kept{}
+	kept := &pg.Kept{Idle: &p.idle}
 	defer kept.Close()
 	routes, err := p.routing(ctx, kept)
 	if err != nil {

@@ -31,7 +31,7 @@ func (p *Provider) Look(ctx context.Context, e *machines.Entity) (machines.Findi
 	if next := d.LastProgressAt.Add(lookEvery); time.Now().Before(next) {
 		return machines.Finding{Until: next}, nil
 	}
-	kept := &pg.Kept{}
+	kept := &pg.Kept{Idle: &p.idle}
 	defer kept.Close()
 	target := p.Server.Address(d.Database.Name, "instar look")
 	target.Kept = kept
@@ -161,7 +161,7 @@ func (p *Provider) grace() time.Duration {
 
 // unlink removes the replication of sessions whose routing leads to their databases on this server.
 func (p *Provider) unlink(ctx context.Context) error {
-	kept := &pg.Kept{}
+	kept := &pg.Kept{Idle: &p.idle}
 	defer kept.Close()
 	source := p.shared(kept)
 	conn, err := pg.Connect(ctx, source)

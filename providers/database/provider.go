@@ -41,6 +41,7 @@ type Provider struct {
 	Last func(ctx context.Context, enterprise string) (cutover.Runtime, error)
 
 	told memory
+	idle pg.Idle
 }
 
 // BehindError says that a higher epoch of a tenant was told than its source has, as after that has failed over to a standby which lacked it. Whoever resolves the tenant would not follow.
@@ -131,7 +132,7 @@ func (p *Provider) perform(ctx context.Context, t *machines.Task) (any, error) {
 	if err := json.Unmarshal(t.Data, &j.body); err != nil {
 		return nil, pg.Refuse("cannot read the task %s: %v", t.Attempt, err)
 	}
-	kept := &pg.Kept{}
+	kept := &pg.Kept{Idle: &p.idle}
 	defer kept.Close()
 	if err := j.open(ctx, kept); err != nil {
 		return nil, err

@@ -279,3 +279,49 @@ func TestAConnectionThatHasEndedIsNotKept(t *testing.T) {
 	pg.Close(conn)
 	require.NotEqual(t, int(second), pid(), "one in a transaction")
 }
+
+// What one has used rests for the next, under no name, and without what was prepared: a table may have another column by then.
+func TestAConnectionRestsForTheNext(t *testing.T) {
+	t.Parallel()
+	s, idle := server(t), &pg.Idle{}
+	at := func(name string, do func(*pgx.Conn)) {
+		kept := &pg.Kept{Idle: idle}
+		defer kept.Close()
+		conn, err := pg.Connect(t.Context(), pg.Address{DSN: s.DSN, Name: name, Kept: kept})
+		require.NoError(t, err)
+		defer pg.Close(conn)
+		do(conn)
+	}
+	columns := func(conn *pgx.Conn) int {
+		rows, err := conn.Query(t.Context(), `select * from pg_temp.growing`)
+		require.NoError(t, err)
+		rows.Close()
+		require.NoError(t, rows.Err())
+		return len(rows.FieldDescriptions())
+	}
+	name := func(pid uint32) string {
+		return databasetest.Ask(t, pg.Address{DSN: s.DSN}, `select coalesce(max(application_name), 'it has ended') from pg_stat_activity where pid = $1::int`, pid)
+	}
+	var first uint32
+	at("instar 1 one", func(conn *pgx.Conn) {
+		first = conn.PgConn().PID()
+		_, err := conn.Exec(t.Context(), `create temp table growing (a int)`)
+		require.NoError(t, err)
+		require.Equal(t, 1, columns(conn))
+		_, err = conn.Exec(t.Context(), `alter table pg_temp.growing add b int`)
+		require.NoError(t, err)
+	})
+	require.Equal(t, "instar idle", name(first))
+	at("instar 2 two", func(conn *pgx.Conn) {
+		require.Equal(t, first, conn.PgConn().PID())
+		require.Equal(t, "instar 2 two", name(first))
+		require.Equal(t, 2, columns(conn))
+		_, err := conn.Exec(t.Context(), `begin`)
+		require.NoError(t, err)
+	})
+	at("instar 3 three", func(conn *pgx.Conn) {
+		require.NotEqual(t, first, conn.PgConn().PID(), "that one was in a transaction")
+		first = conn.PgConn().PID()
+	})
+	require.Eventually(t, func() bool { return name(first) == "it has ended" }, 30*time.Second, 50*time.Millisecond, "it rests for a moment")
+}

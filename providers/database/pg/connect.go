@@ -34,10 +34,10 @@ func Connect(ctx context.Context, a Address) (*pgx.Conn, error) {
 	if a.Kept == nil {
 		return dial(ctx, a)
 	}
-	if conn := a.Kept.take(ctx, a); conn != nil {
-		return conn, nil
+	conn, err := a.Kept.take(ctx, a), error(nil)
+	if conn == nil {
+		conn, err = dial(ctx, a)
 	}
-	conn, err := dial(ctx, a)
 	if err == nil {
 		conn.PgConn().CustomData()[origin] = a
 	}

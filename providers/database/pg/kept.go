@@ -12,6 +12,8 @@ import (
 // Kept are connections that stay open between the things that one does after the other: to start one costs a server more than most of what is asked through it.
 // [Connect] takes one of the same [Address], if it still answers, and [Close] gives it back. The zero value is ready; after [Kept.Close] it keeps none.
 type Kept struct {
+	Idle *Idle // where connections come from, and go to at the end; nil is nowhere
+
 	mu   sync.Mutex
 	idle map[Address][]*pgx.Conn
 	over bool
@@ -20,7 +22,7 @@ type Kept struct {
 // origin is where a connection has the address of those that are kept.
 const origin = "instar.address"
 
-// take is an idle connection, or nil. Servers restart, and others end what rests, so each is asked before. Where one gets no answer, neither would the others, and they are not asked:
+// take is an idle connection, or nil: one that is kept here, or else one that rests. Servers restart, and others end what rests, so each is asked before. Where one gets no answer, neither would the others, and they are not asked:
 // it takes no longer than that, however many there are.
 func (k *Kept) take(ctx context.Context, a Address) *pgx.Conn {
 	for conn := k.pop(a); conn != nil; conn = k.pop(a) {
@@ -34,7 +36,10 @@ func (k *Kept) take(ctx context.Context, a Address) *pgx.Conn {
 			return nil
 		}
 	}
-	return nil
+	if k.Idle == nil {
+		return nil
+	}
+	return k.Idle.take(ctx, a)
 }
 
 // drop ends what rests of an address.
@@ -80,15 +85,17 @@ func (k *Kept) give(a Address, conn *pgx.Conn) bool {
 	return true
 }
 
-// Close ends those that rest now, and those that are in use when they are given back.
+// Close ends those that are kept now, or lets them rest, and ends those that are in use when they are given back.
 func (k *Kept) Close() {
 	k.mu.Lock()
 	idle := k.idle
 	k.idle, k.over = nil, true
 	k.mu.Unlock()
-	for _, list := range idle {
+	for a, list := range idle {
 		for _, conn := range list {
-			end(conn)
+			if k.Idle == nil || !k.Idle.give(a, conn) {
+				end(conn)
+			}
 		}
 	}
 }
