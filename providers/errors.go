@@ -52,6 +52,16 @@ func Older(fence, seen uint64) *Error {
 	return &Error{Code: Fenced, Message: fmt.Sprintf("fence %d is older than %d", fence, seen), Fence: seen}
 }
 
+// CodedError is an error with a failure that a machine knows by its code. What it says is told as it is, and repeated only where it says so.
+type CodedError struct{ machines.Failure }
+
+func (e *CodedError) Error() string { return e.Code + ": " + e.Message }
+
+// Coded makes an error of a machine's own code, which is not to be tried again.
+func Coded(code, format string, args ...any) *CodedError {
+	return &CodedError{machines.Failure{Code: code, Message: clean(fmt.Sprintf(format, args...))}}
+}
+
 // CodeOf is the code of the [Error] in err's chain, Timeout for one of a context, Internal for any other, and empty
 // for nil.
 func CodeOf(err error) Code {
@@ -80,8 +90,13 @@ func IsUnavailable(err error) bool { return CodeOf(err) == Unavailable }
 func IsFenced(err error) bool { return CodeOf(err) == Fenced }
 
 // Failure is what the engine gets for an error: only what may work the next time is retryable. So is a refusal for the fence: it reaches an entity only
-// that still waits for what was refused, and its next try has a higher one.
+// that still waits for what was refused, and its next try has a higher one. That of a [CodedError] is its own.
 func Failure(err error) *machines.Failure {
+	var coded *CodedError
+	if errors.As(err, &coded) {
+		f := coded.Failure
+		return &f
+	}
 	f := &machines.Failure{Code: string(CodeOf(err)), Message: clean(err.Error())}
 	switch CodeOf(err) {
 	case Unavailable, Timeout, Internal, Fenced:

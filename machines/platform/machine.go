@@ -60,10 +60,11 @@ const (
 	stepPromote   = "promote"
 )
 
-// CodeSlug is the code of a failure because a slug is another tenant's; CodeQuota because a quota is used up.
+// CodeSlug is the code of a failure because a slug is another tenant's; CodeQuota because a quota is used up; CodeCertificate because a certificate authority will not issue for the primary domain.
 const (
-	CodeSlug  = "SLUG_ALREADY_EXISTS"
-	CodeQuota = "QUOTA_EXCEEDED"
+	CodeSlug        = "SLUG_ALREADY_EXISTS"
+	CodeQuota       = "QUOTA_EXCEEDED"
+	CodeCertificate = "CERTIFICATE_REFUSED"
 )
 
 var deployCodes = map[string]bool{"DEPLOYMENT_UNHEALTHY": true}
@@ -103,7 +104,7 @@ var Stages = []session.Stage{
 		Started: EventDomainConfiguring, Ended: []string{EventDomainConfigured}, Body: Route{}, Doc: "The primary domain is being routed to the instance, and a custom one asked for.",
 	},
 	{
-		State: IssuingCert, Effect: "certify", Done: "certified", Failed: "certify-failed", Next: Verifying, Timeout: 15 * time.Minute, Retries: 5, Wait: 2 * time.Minute, Code: "CERT_ISSUANCE_FAILED",
+		State: IssuingCert, Effect: "certify", Done: "certified", Failed: "certify-failed", Next: Verifying, Timeout: 15 * time.Minute, Retries: 5, Wait: 2 * time.Minute, Code: "CERT_ISSUANCE_FAILED", Codes: map[string]bool{CodeCertificate: false},
 		Started: EventCertIssuing, Ended: []string{EventCertIssued}, Body: Certificate{}, Doc: "The certificate of the primary domain is being issued.",
 	},
 	{

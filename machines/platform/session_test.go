@@ -123,6 +123,19 @@ func TestTheWaitsOfACertificateAreThoseOfAnAuthority(t *testing.T) {
 	require.GreaterOrEqual(t, l.e.Timers["deadline"].At.Sub(l.now), 3*time.Hour, "what the authority asks for, though the state has 15 minutes")
 }
 
+// The last word of a certificate authority is not asked for again, as each order counts; whoever has mended the name retries.
+func TestARefusedCertificateIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	l := reach(t, "certify", `{"data":"shared"}`)
+	failure := machines.Failure{Code: platform.CodeCertificate, Message: "CAA forbids it"}
+	l.step(machines.Input{Command: machines.CommandFailed, Body: machinetest.JSON(t, machines.EffectFailed{Effect: "certify", Attempt: l.e.Effects["certify"].ID, Failure: failure})})
+	require.Equal(t, platform.Failed, l.e.State)
+	require.Equal(t, platform.CodeCertificate, l.e.LastError.Code)
+	require.Equal(t, "CAA forbids it", l.e.LastError.Message)
+	l.step(machines.Input{Command: "retry"})
+	require.Equal(t, platform.IssuingCert, l.e.State)
+}
+
 const moved = `{"data":"shared","customDomain":"shop.example.com"}`
 
 func TestAttemptsTimeoutsAndCodesAreTheSpecification(t *testing.T) {

@@ -20,7 +20,6 @@ import (
 	"github.com/mholt/acmez/v3/acme"
 	"go.uber.org/zap"
 
-	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/domain"
 	"github.com/bcc94042/instar/providers"
 )
@@ -293,7 +292,7 @@ func refusal(host string, err error, wait time.Duration) error {
 	case acme.ProblemTypeRateLimited:
 		return providers.Later(cmp.Or(max(wait, named(p.Detail, time.Now())), rateWait), "no certificate for %s: the certificate authority limits rates: %s", host, p.Detail)
 	case acme.ProblemTypeRejectedIdentifier, acme.ProblemTypeUnsupportedIdentifier, acme.ProblemTypeCAA:
-		return &failed{machines.Failure{Code: CodeCertificate, Message: fmt.Sprintf("no certificate for %s: %s", host, p.Detail)}}
+		return providers.Coded(CodeCertificate, "no certificate for %s: %s", host, p.Detail)
 	}
 	return providers.Later(wait, "no certificate for %s: %s (%s)", host, p.Detail, p.Type)
 }

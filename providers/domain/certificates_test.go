@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/caddyserver/certmagic"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/domain"
 )
@@ -46,6 +48,37 @@ func TestNothingIsOrderedForANameThatLeadsElsewhere(t *testing.T) {
 	require.Positive(t, asked.Load(), "now the authority is asked")
 }
 
+// refusing is what issues certificates by an authority that answers everything in the same way.
+func refusing(t *testing.T, status int, header http.Header, body string) *domain.Certificates {
+	t.Helper()
+	ca := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		maps.Copy(w.Header(), header)
+		if body[0] == '{' {
+			w.Header().Set("Content-Type", "application/problem+json")
+		}
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(body))
+	}))
+	t.Cleanup(ca.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(ca.Certificate())
+	c := domain.NewCertificates(domain.CertificateOptions{
+		Storage: &certmagic.FileStorage{Path: t.TempDir()}, Directory: ca.URL, Roots: roots, Serves: func(string) bool { return true }, Log: slog.New(slog.DiscardHandler),
+	})
+	t.Cleanup(c.Stop)
+	return c
+}
+
+// What is refused for the name itself is not ordered again by anybody, whichever machine it is for.
+func TestTheLastWordOfACertificateAuthorityIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	for _, problem := range []string{"caa", "rejectedIdentifier", "unsupportedIdentifier"} {
+		c := refusing(t, http.StatusForbidden, nil, `{"type":"urn:ietf:params:acme:error:`+problem+`","detail":"not for you"}`)
+		_, err := c.Obtain(t.Context(), host)
+		require.Equal(t, &machines.Failure{Code: domain.CodeCertificate, Message: "no certificate for " + host + ": not for you"}, providers.Failure(err), problem)
+	}
+}
+
 // What a certificate authority asks for that refuses is the least wait until it is asked again.
 func TestACertificateAuthorityIsLeftAloneForAsLongAsItAsks(t *testing.T) {
 	t.Parallel()
@@ -62,24 +95,11 @@ func TestACertificateAuthorityIsLeftAloneForAsLongAsItAsks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ca := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				if of.after != "" {
-					w.Header().Set("Retry-After", of.after)
-				}
-				if of.body[0] == '{' {
-					w.Header().Set("Content-Type", "application/problem+json")
-				}
-				w.WriteHeader(of.status)
-				_, _ = w.Write([]byte(of.body))
-			}))
-			t.Cleanup(ca.Close)
-			roots := x509.NewCertPool()
-			roots.AddCert(ca.Certificate())
-			c := domain.NewCertificates(domain.CertificateOptions{
-				Storage: &certmagic.FileStorage{Path: t.TempDir()}, Directory: ca.URL, Roots: roots, Serves: func(string) bool { return true }, Log: slog.New(slog.DiscardHandler),
-			})
-			t.Cleanup(c.Stop)
-			_, err := c.Obtain(t.Context(), host)
+			header := http.Header{}
+			if of.after != "" {
+				header.Set("Retry-After", of.after)
+			}
+			_, err := refusing(t, of.status, header, of.body).Obtain(t.Context(), host)
 			f := providers.Failure(err)
 			require.True(t, f.Retryable, "%v", err)
 			require.GreaterOrEqual(t, f.RetryAfter, of.least, "%v", err)

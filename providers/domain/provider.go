@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -101,17 +100,8 @@ func (p *Provider) Perform(ctx context.Context, t machines.Task) machines.Result
 	if err == nil {
 		return machines.Result{Data: data}
 	}
-	var f *failed
-	if errors.As(err, &f) {
-		return machines.Result{Failure: &f.Failure}
-	}
 	return machines.Result{Failure: providers.Failure(err)}
 }
-
-// failed is an error with a code of this machine's own.
-type failed struct{ machines.Failure }
-
-func (f *failed) Error() string { return f.Code + ": " + f.Message }
 
 func (p *Provider) perform(ctx context.Context, t machines.Task, b *machine.Task) (any, error) {
 	owner := t.Key()
@@ -139,7 +129,7 @@ func (p *Provider) perform(ctx context.Context, t machines.Task, b *machine.Task
 func (p *Provider) verify(ctx context.Context, b *machine.Task, owner string, fence uint64) error {
 	if p.Refuses != nil {
 		if why := p.Refuses(b.Host); why != "" {
-			return &failed{machines.Failure{Code: CodeRefused, Message: why}}
+			return providers.Coded(CodeRefused, "%s", why)
 		}
 	}
 	problem, err := p.Records.Problem(ctx, b.Host, b.Token)
@@ -147,7 +137,7 @@ func (p *Provider) verify(ctx context.Context, b *machine.Task, owner string, fe
 		return err
 	}
 	if problem != "" {
-		return &failed{machines.Failure{Code: machine.CodeRecords, Message: problem}}
+		return providers.Coded(machine.CodeRecords, "%s", problem)
 	}
 	before, err := p.Table.Row(ctx, b.Host)
 	if err != nil {
@@ -244,18 +234,18 @@ func admit(r Row, host, owner string, fence uint64) error {
 }
 
 // taken says that a name is another's; who that is only within a namespace.
-func taken(r Row, host, owner string) *failed {
+func taken(r Row, host, owner string) *providers.CodedError {
 	namespace, _, _ := strings.Cut(owner, ".")
 	by := "bound elsewhere"
 	if strings.HasPrefix(r.Owner, namespace+".") {
 		by = "the domain " + r.Owner
 	}
-	return &failed{machines.Failure{Code: CodeTaken, Message: fmt.Sprintf("%s is %s already, whose proof is in its DNS records", host, by)}}
+	return providers.Coded(CodeTaken, "%s is %s already, whose proof is in its DNS records", host, by)
 }
 
 // unavailable gives errors of the store a code.
 func unavailable(err error) error {
-	var f *failed
+	var f *providers.CodedError
 	var e *providers.Error
 	if err == nil || errors.As(err, &f) || errors.As(err, &e) {
 		return err

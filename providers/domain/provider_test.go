@@ -14,6 +14,7 @@ import (
 
 	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/domain"
+	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/domain"
 )
 
@@ -287,6 +288,8 @@ func TestFailures(t *testing.T) {
 	require.Equal(t, machine.CodeRecords, f.Code)
 	w.p.Refuses = func(string) string { return "it is reserved" }
 	require.Equal(t, domain.CodeRefused, w.perform("a", "verify", 1, machine.Task{}).Code)
+	w.ca.err = providers.Coded(domain.CodeCertificate, "the authority does not issue for it")
+	require.Equal(t, &machines.Failure{Code: domain.CodeCertificate, Message: "the authority does not issue for it"}, w.perform("a", "issue", 1, machine.Task{Route: route}), "so that issuing is failed, and not tried again")
 	w.rows.err = errors.New("no leader")
 	for _, effect := range []string{"issue", "route", "remove"} {
 		f := w.perform("a", effect, 1, machine.Task{Route: route})

@@ -68,3 +68,11 @@ func TestALookTellsHowTheCertificateIs(t *testing.T) {
 	i.has.Serial = "3"
 	require.Empty(t, look().Input, "the name is another's by now")
 }
+
+// What the certificate authority refuses for the name itself reaches the machine under its code, by which it is not tried again.
+func TestARefusedCertificateKeepsItsCode(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.issuer.err = providers.Coded(domain.CodeCertificate, "CAA forbids it")
+	require.Equal(t, &machines.Failure{Code: "CERTIFICATE_REFUSED", Message: "CAA forbids it"}, w.perform("own", "certify", 1, task("default.acme.own")).Failure)
+}

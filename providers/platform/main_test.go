@@ -179,7 +179,7 @@ type issuer struct {
 	has     domains.Certificate // as Current says it
 	due     time.Time
 	trouble string
-	err     error
+	err     error // of Obtain, too
 }
 
 func (i *issuer) Current(context.Context, string) (*domains.Certificate, time.Time, string, error) {
@@ -189,8 +189,11 @@ func (i *issuer) Current(context.Context, string) (*domains.Certificate, time.Ti
 func (i *issuer) Obtain(_ context.Context, host string) (domains.Certificate, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.all[host] = true
+	if i.err != nil {
+		return domains.Certificate{}, i.err
+	}
 	return domains.Certificate{Issuer: "test", Serial: "1"}, nil
+	i.all[host] = true
 }
 
 func (i *issuer) Forget(_ context.Context, host string) error {

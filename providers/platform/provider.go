@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -148,22 +147,9 @@ func (p *Provider) Perform(ctx context.Context, t machines.Task) machines.Result
 	return machines.Result{Data: data}
 }
 
-// failed is an error with a code of this machine's own, or of the workers of databases.
-type failed struct{ machines.Failure }
-
-func (f *failed) Error() string { return f.Code + ": " + f.Message }
-
-func refuse(code, format string, args ...any) error {
-	return &failed{machines.Failure{Code: code, Message: fmt.Sprintf(format, args...)}}
-}
-
 func failure(err error) *machines.Failure {
-	var f *failed
 	var unhealthy *app.UnhealthyError
-	switch {
-	case errors.As(err, &f):
-		return &f.Failure
-	case errors.As(err, &unhealthy):
+	if errors.As(err, &unhealthy) {
 		return &machines.Failure{Code: "DEPLOYMENT_UNHEALTHY", Message: err.Error(), Retryable: true, Details: lastLines(unhealthy.Log)}
 	}
 	return providers.Failure(err)
@@ -193,7 +179,7 @@ func (j *job) before(ctx context.Context) error {
 	t := *j.task
 	t.Effect = database.ActionCheck
 	if r := j.Databases.Perform(ctx, t); r.Failure != nil {
-		return &failed{*r.Failure}
+		return &providers.CodedError{Failure: *r.Failure}
 	}
 	return nil
 }
@@ -210,7 +196,7 @@ func (j *job) migrate(ctx context.Context) (any, error) {
 func (j *job) database(ctx context.Context) (any, error) {
 	r := j.Databases.Perform(ctx, *j.task)
 	if r.Failure != nil {
-		return nil, &failed{*r.Failure}
+		return nil, &providers.CodedError{Failure: *r.Failure}
 	}
 	return r.Data, nil
 }

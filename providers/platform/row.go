@@ -31,7 +31,7 @@ func (j *job) hold(ctx context.Context, set func(*domain.Row)) error {
 
 func (j *job) admit(r domain.Row) error {
 	if j.anothers(r) {
-		return refuse(machine.CodeSlug, "%s is taken", j.body.PrimaryDomain)
+		return providers.Coded(machine.CodeSlug, "%s is taken", j.body.PrimaryDomain)
 	}
 	if r.Owner == j.owner && r.Fence > j.task.Fence {
 		return providers.Older(j.task.Fence, r.Fence)
@@ -87,7 +87,7 @@ func (j *job) made(ctx context.Context, bySlug bool, takeBack func(context.Conte
 
 // unavailable gives errors of the table a code.
 func unavailable(err error) error {
-	var f *failed
+	var f *providers.CodedError
 	var e *providers.Error
 	if err == nil || errors.As(err, &f) || errors.As(err, &e) {
 		return err

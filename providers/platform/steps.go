@@ -61,7 +61,7 @@ func (j *job) plan(ctx context.Context) (any, error) {
 	if j.Place != nil {
 		var f *machines.Failure
 		if p.Server, f = j.Place(ctx, &j.body.Request); f != nil {
-			return nil, &failed{*f}
+			return nil, &providers.CodedError{Failure: *f}
 		}
 	}
 	for _, g := range machine.Stages[1:] {
@@ -88,7 +88,7 @@ func (j *job) within(ctx context.Context) (quotas []machine.Quota, err error) {
 	}
 	for _, q := range quotas {
 		if q.Used > q.Limit {
-			return nil, refuse(machine.CodeQuota, "%s: %d with this one, of at most %d", q.Name, q.Used, q.Limit)
+			return nil, providers.Coded(machine.CodeQuota, "%s: %d with this one, of at most %d", q.Name, q.Used, q.Limit)
 		}
 	}
 	return quotas, nil

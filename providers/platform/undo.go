@@ -177,7 +177,7 @@ func (j *job) databases(ctx context.Context, batch []int, results []session.Acti
 	}
 	r := j.Databases.Perform(ctx, t)
 	if r.Failure != nil {
-		return &failed{*r.Failure}
+		return &providers.CodedError{Failure: *r.Failure}
 	}
 	var out database.Undone
 	if err := into(r.Data, &out); err != nil {

@@ -49,7 +49,7 @@ func (j *job) shift(ctx context.Context) (any, error) {
 			fails = 0
 		default:
 			if fails++; fails >= mostFails {
-				return nil, refuse(codeUpgrade, "at %d %% the release %s does not answer its health check: status %d, %v", weight, u.App.Name, status, err)
+				return nil, providers.Coded(codeUpgrade, "at %d %% the release %s does not answer its health check: status %d, %v", weight, u.App.Name, status, err)
 			}
 		}
 		n, old := j.counts(u.App).since(before), j.counts(j.body.App)
@@ -57,9 +57,9 @@ func (j *job) shift(ctx context.Context) (any, error) {
 		switch {
 		case n.Requests < fewRequests:
 		case n.Errors*100 > n.Requests*failPercent:
-			return nil, refuse(codeUpgrade, "at %d %% the release %s failed %d of %d requests", weight, u.App.Name, n.Errors, n.Requests)
+			return nil, providers.Coded(codeUpgrade, "at %d %% the release %s failed %d of %d requests", weight, u.App.Name, n.Errors, n.Requests)
 		case n.hangsMore(old.since(beforeOld), old):
-			return nil, refuse(codeUpgrade, "at %d %% the release %s left %d of %d requests without an answer for too long, and its predecessor does not", weight, u.App.Name, n.Hung, n.Requests)
+			return nil, providers.Coded(codeUpgrade, "at %d %% the release %s left %d of %d requests without an answer for too long, and its predecessor does not", weight, u.App.Name, n.Hung, n.Requests)
 		}
 		if fails == 0 && !time.Now().Before(end) {
 			return s, nil
