@@ -30,6 +30,7 @@ import (
 	domains "github.com/bcc94042/instar/machines/domain"
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/machines/session"
+	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/database/databasetest"
 	"github.com/bcc94042/instar/providers/domain"
 	"github.com/bcc94042/instar/providers/domain/proxy"
@@ -192,8 +193,8 @@ func (i *issuer) Obtain(_ context.Context, host string) (domains.Certificate, er
 	if i.err != nil {
 		return domains.Certificate{}, i.err
 	}
-	return domains.Certificate{Issuer: "test", Serial: "1"}, nil
 	i.all[host] = true
+	return domains.Certificate{Issuer: "test", Serial: "1"}, nil
 }
 
 func (i *issuer) Forget(_ context.Context, host string) error {
@@ -205,8 +206,16 @@ func (i *issuer) Forget(_ context.Context, host string) error {
 
 // bindings are those of custom domains.
 type bindings struct {
-	mu  sync.Mutex
-	all map[string]domains.Route
+	mu    sync.Mutex
+	all   map[string]domains.Route
+	taken string // a name that somebody else has bound
+}
+
+func (b *bindings) Check(_ context.Context, of platform.Binding) error {
+	if of.Host == b.taken {
+		return providers.Errorf(providers.Invalid, "%s is bound already", of.Host)
+	}
+	return nil
 }
 
 func (b *bindings) Point(_ context.Context, to platform.Binding) (string, error) {

@@ -36,15 +36,19 @@ type Issuer interface {
 // Binding is a custom domain of a tenant.
 type Binding struct {
 	Namespace, Tenant, Host string
+	Session                 string // id of the session whose it is
 	Route                   domains.Route
 	Anew                    bool // it is bound where it is not, or not any more
 }
 
-// Domains are the entities of machines/domain.
+// Domains are the entities of machines/domain. One that the session has not bound is never touched.
 type Domains interface {
-	// Point changes where a name leads, or asks for it where b says so, and returns the key of its entity. It does not wait for the name. One that somebody has removed is left alone otherwise.
+	// Check fails as Invalid where a name is bound already, and not by the session.
+	Check(ctx context.Context, b Binding) error
+	// Point changes where a name leads, or asks for it where b says so, and returns the key of its entity. It does not wait for the name. One that somebody has removed, or has bound
+	// besides, is left alone otherwise.
 	Point(ctx context.Context, b Binding) (key string, err error)
-	// Remove takes a name of the tenant away. That there is none, or only another tenant's, is fine.
+	// Remove takes a name of the session away. That there is none, or only another's, is fine.
 	Remove(ctx context.Context, b Binding) error
 }
 

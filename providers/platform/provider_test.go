@@ -20,6 +20,7 @@ import (
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/machines/session"
 	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/domain"
 	"github.com/bcc94042/instar/providers/platform"
 	apps "github.com/bcc94042/instar/providers/platform/app"
 	"github.com/bcc94042/instar/providers/platform/storage"
@@ -467,19 +468,30 @@ func TestAnothersBucketIsNotTouched(t *testing.T) {
 func TestPlansAreRefused(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	w.Refuses = func(host string) string { return "it is the platform's: " + host }
+	w.Refuses = func(host string) string {
+		if host == "shop.example.test" {
+			return ""
+		}
+		return "it is the platform's: " + host
+	}
+	w.bindings.taken = "shop.example.test"
+	w.rows.all["taken.example.test"] = domain.Row{Owner: "instance_provisioning/default.other.own"}
 	for what, change := range map[string]func(*machine.RequestBody){
 		"channel": func(r *machine.RequestBody) { r.Channel = "none" },
 		"version": func(r *machine.RequestBody) { r.Version = "9" },
 		"spec":    func(r *machine.RequestBody) { r.Spec = "huge" },
 		"domain":  func(r *machine.RequestBody) { r.CustomDomain = "mine.example.test" },
+		"bound":   func(r *machine.RequestBody) { r.CustomDomain = "shop.example.test" },
+		"slug":    func(r *machine.RequestBody) { r.Slug = "taken" },
 	} {
 		b := task("default.acme.own")
 		change(&b.Platform)
 		f := w.perform("own", "plan", 1, b).Failure
 		require.NotNil(t, f, what)
 		require.False(t, f.Retryable, what)
+		require.Equal(t, what == "slug", f.Code == machine.CodeSlug, what)
 	}
+	delete(w.rows.all, "taken.example.test")
 	b := task("default.acme.own")
 	b.Platform.Data = machine.DataShared
 	require.Equal(t, int64(7), w.perform("own", "plan", 1, b).Data.(machine.Plan).Total)

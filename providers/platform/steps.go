@@ -50,13 +50,8 @@ func (j *job) plan(ctx context.Context) (any, error) {
 	if j.body.Platform.StorageBytes > 0 && !j.Storage.Quotas() {
 		return nil, providers.Errorf(providers.Invalid, "storageBytes: the store of this server keeps no quotas, so none can be promised: leave it out")
 	}
-	if j.body.Platform.CustomDomain != "" && j.Domains == nil {
-		return nil, providers.Errorf(providers.Invalid, "customDomain: this server binds no domains")
-	}
-	if host := j.body.Platform.CustomDomain; host != "" && j.Refuses != nil {
-		if why := j.Refuses(host); why != "" {
-			return nil, providers.Errorf(providers.Invalid, "customDomain: %s", why)
-		}
+	if err := j.named(ctx); err != nil {
+		return nil, err
 	}
 	if j.Place != nil {
 		var f *machines.Failure
@@ -76,6 +71,33 @@ func (j *job) plan(ctx context.Context) (any, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// named fails where the names that were asked for cannot be had, as far as that is known before anything is made.
+func (j *job) named(ctx context.Context) error {
+	if slug := j.body.Platform.Slug; slug != "" {
+		host := slug + "." + j.Domain
+		r, err := j.Table.Row(ctx, host)
+		if err != nil {
+			return unavailable(err)
+		}
+		if j.anothers(r) {
+			return providers.Coded(machine.CodeSlug, "%s is taken", host)
+		}
+	}
+	host := j.body.Platform.CustomDomain
+	switch {
+	case host == "":
+		return nil
+	case j.Domains == nil:
+		return providers.Errorf(providers.Invalid, "customDomain: this server binds no domains")
+	}
+	if j.Refuses != nil {
+		if why := j.Refuses(host); why != "" {
+			return providers.Errorf(providers.Invalid, "customDomain: %s", why)
+		}
+	}
+	return j.Domains.Check(ctx, j.binding())
 }
 
 // within fails where a quota is used up without this session.
@@ -274,7 +296,7 @@ func (j *job) lead(ctx context.Context, targets ...target) (key string, err erro
 }
 
 func (j *job) binding() Binding {
-	return Binding{Namespace: j.task.Namespace, Tenant: j.task.Parent, Host: j.body.Platform.CustomDomain}
+	return Binding{Namespace: j.task.Namespace, Tenant: j.task.Parent, Session: j.task.ID, Host: j.body.Platform.CustomDomain}
 }
 
 func (j *job) route(ctx context.Context) (any, error) {

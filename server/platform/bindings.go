@@ -5,22 +5,28 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
-	"slices"
 	"strings"
+	"time"
 
-	"github.com/bcc94042/instar/kv/index"
+	"github.com/bcc94042/instar/internal/wait"
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	domains "github.com/bcc94042/instar/machines/domain"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/platform"
+	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
 )
 
-// bindings are custom domains: entities of machines/domain, whose ids are made of the names.
+// bindings are custom domains: entities of machines/domain, whose ids are made of the names. One is a session's that is labelled with it; what somebody else has bound is never touched.
 type bindings struct {
-	commands *publish.Commands
-	domains  *index.Index
+	send func(ctx context.Context, c publish.Command) ([]byte, error)
+	// stored is the value of an entity, as the leader of its bucket has it.
+	stored func(ctx context.Context, m *machines.Machine, key string) (*streams.Message, error)
 }
+
+// labelSession is the label of a domain with the session, of the domain's tenant, that has bound it.
+const labelSession = "instar/session"
 
 const longestID = 63
 
@@ -35,51 +41,118 @@ func id(host string) string {
 	return fmt.Sprintf("%s-%08x", strings.TrimRight(label[:min(len(label), longestID-9)], "-"), h.Sum32())
 }
 
-// Point binds a name, or sends its requests elsewhere. One that is removed, or on its way to it, stays so unless it is to be bound anew.
-func (b *bindings) Point(ctx context.Context, to platform.Binding) (string, error) {
-	key := machines.Key(to.Namespace, to.Tenant, id(to.Host))
-	bind, err := json.Marshal(domains.BindBody{Host: to.Host, Route: to.Route})
-	if err != nil {
-		return "", providers.Errorf(providers.Internal, "cannot ask for %s: %v", to.Host, err)
-	}
-	retarget, err := json.Marshal(domains.RetargetBody{Route: to.Route})
-	if err != nil {
-		return "", providers.Errorf(providers.Internal, "cannot ask for %s: %v", to.Host, err)
-	}
-	tries := []publish.Command{{Name: domains.CommandRetarget, Body: retarget}}
-	if to.Anew {
-		tries = append(tries, publish.Command{Name: domains.CommandBind, Body: bind})
-		if item, known := b.domains.Get(key); !known || item.State == domains.Removed {
-			slices.Reverse(tries)
-		}
-	}
-	var refused *machines.Refusal
-	for _, c := range tries {
-		if refused, err = b.ask(ctx, key, c); err != nil || refused == nil {
-			return key, err
-		}
-	}
-	if !to.Anew && slices.Contains([]string{machines.CodeTransition, machines.CodeNotFound}, refused.Code) {
-		return key, nil
-	}
-	return key, providers.Errorf(providers.Unavailable, "the domain %s of %s cannot be bound now: %s", to.Host, to.Tenant, refused.Message)
+// bound is what there is of a name; nothing where its domain was removed.
+type bound struct {
+	key, state string
+	there, own bool
+	revision   uint64
 }
 
-// Remove takes a name away. A refusal says that there is none.
-func (b *bindings) Remove(ctx context.Context, of platform.Binding) error {
-	_, err := b.ask(ctx, machines.Key(of.Namespace, of.Tenant, id(of.Host)), publish.Command{Name: domains.CommandRemove})
+func (b *bindings) find(ctx context.Context, of *platform.Binding) (bound, error) {
+	at := bound{key: machines.Key(of.Namespace, of.Tenant, id(of.Host))}
+	stored, err := b.stored(ctx, domains.Machine, at.key)
+	if err != nil {
+		return at, providers.Errorf(providers.Unavailable, "cannot read the domain %s: %v", at.key, err)
+	}
+	if kv.Absent(stored) {
+		return at, nil
+	}
+	e, err := domains.Machine.Decode(stored.Data)
+	if err != nil {
+		return at, providers.Errorf(providers.Invalid, "cannot read the domain %s: %v", at.key, err)
+	}
+	d, _ := e.Data.(*domains.Data)
+	at.state, at.revision, at.there = e.State, stored.Sequence, e.State != domains.Removed
+	at.own = d != nil && d.Host == of.Host && e.Labels[labelSession] == of.Session
+	return at, nil
+}
+
+// anothers says that a name is bound, and not by this session.
+func (at *bound) anothers(host string) error {
+	return providers.Errorf(providers.Invalid, "the custom domain %s is bound already, as the domain %s, and not by this session: remove that first, or leave customDomain out and retarget it by hand", host, at.key)
+}
+
+// Check fails where a name is bound already, and not by this session.
+func (b *bindings) Check(ctx context.Context, of platform.Binding) error {
+	at, err := b.find(ctx, &of)
+	if err == nil && at.there && !at.own {
+		return at.anothers(of.Host)
+	}
 	return err
 }
 
-func (b *bindings) ask(ctx context.Context, key string, c publish.Command) (*machines.Refusal, error) {
-	c.Machine, c.Key, c.Actor = domains.Machine.Name, key, "provider"
-	m, err := b.commands.AskMsg(ctx, c, nil)
-	var a machines.Answer
+// Point binds a name, or sends its requests elsewhere. One that is removed, or on its way to it, stays so unless it is to be bound anew; one that the session has not bound stays as it is.
+func (b *bindings) Point(ctx context.Context, to platform.Binding) (key string, err error) {
+	err = b.change(ctx, &to, func(at *bound) (name string, body any, err error) {
+		switch key = at.key; {
+		case at.there && at.own && (at.state != domains.Removing || to.Anew):
+			return domains.CommandRetarget, domains.RetargetBody{Route: to.Route}, nil
+		case !to.Anew:
+			return "", nil, nil
+		case at.there:
+			return "", nil, at.anothers(to.Host)
+		}
+		return domains.CommandBind, domains.BindBody{Host: to.Host, Route: to.Route, Labels: map[string]string{labelSession: to.Session}}, nil
+	})
+	return key, err
+}
+
+// Remove takes a name away that the session has bound.
+func (b *bindings) Remove(ctx context.Context, of platform.Binding) error {
+	return b.change(ctx, &of, func(at *bound) (name string, body any, err error) {
+		if at.there && at.own {
+			name = domains.CommandRemove
+		}
+		return name, nil, nil
+	})
+}
+
+// tries bounds how often a domain may change between a look and the command that follows from it.
+const tries = 10
+
+// change sends the command that follows from what there is of a name, if that is so still; again where it is not.
+func (b *bindings) change(ctx context.Context, of *platform.Binding, next func(*bound) (name string, body any, err error)) error {
+	for left := tries; ; left-- {
+		at, err := b.find(ctx, of)
+		if err != nil {
+			return err
+		}
+		name, body, err := next(&at)
+		if err != nil || name == "" {
+			return err
+		}
+		refused, err := b.ask(ctx, &at, name, body)
+		switch {
+		case err != nil || refused == nil:
+			return err
+		case left == 0 || refused.Code != machines.CodePrecondition && refused.Code != machines.CodeTransition:
+			return providers.Errorf(providers.Unavailable, "cannot %s the domain %s now: %s", name, at.key, refused.Message)
+		}
+		if err := wait.Pause(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// ask sends a command for the revision that was seen; a birth needs none, as it is refused where there is a domain.
+func (b *bindings) ask(ctx context.Context, at *bound, name string, body any) (*machines.Refusal, error) {
+	c := publish.Command{Machine: domains.Machine.Name, Key: at.key, Name: name, Actor: "provider"}
+	if at.there {
+		c.Expect = fmt.Sprint(at.revision)
+	}
+	var err error
+	if body != nil {
+		c.Body, err = json.Marshal(body)
+	}
+	var answer machines.Answer
 	if err == nil {
-		err = json.Unmarshal(m.Data, &a)
+		var raw []byte
+		if raw, err = b.send(ctx, c); err == nil {
+			err = json.Unmarshal(raw, &answer)
+		}
 	}
 	if err != nil {
-		return nil, providers.Errorf(providers.Unavailable, "cannot %s the domain %s: %v", c.Name, key, err)
+		return nil, providers.Errorf(providers.Unavailable, "cannot %s the domain %s: %v", name, at.key, err)
 	}
-	return a.Refusal, nil
+	return answer.Refusal, nil
 }

@@ -1,0 +1,205 @@
+package platform
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines"
+	domains "github.com/bcc94042/instar/machines/domain"
+	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/platform"
+	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
+)
+
+// engine decides about commands to domains as the real one does, and removes at once.
+type engine struct {
+	t      *testing.T
+	all    map[string]machines.Entity
+	at     uint64   // revision of all
+	sent   []string // by the bindings
+	before func()   // the next command of the bindings is decided about
+}
+
+func (e *engine) stored(_ context.Context, m *machines.Machine, key string) (*streams.Message, error) {
+	require.Equal(e.t, domains.Machine, m)
+	has, ok := e.all[key]
+	if !ok {
+		return nil, nil
+	}
+	raw, err := json.Marshal(has)
+	require.NoError(e.t, err)
+	return &streams.Message{Sequence: e.at, Data: raw}, nil
+}
+
+func (e *engine) send(_ context.Context, c publish.Command) ([]byte, error) {
+	e.sent = append(e.sent, c.Name)
+	if e.before != nil {
+		e.before()
+		e.before = nil
+	}
+	var a machines.Answer
+	if expected, ok := streams.ParseExpected(c.Expect); c.Expect != "" && (!ok || !expected.Holds(e.at)) {
+		a.Refusal = &machines.Refusal{Code: machines.CodePrecondition, Message: "it is not at that revision any more"}
+	} else {
+		a.Refusal = e.does(c.Key, c.Name, c.Body)
+	}
+	return json.Marshal(a)
+}
+
+func (e *engine) does(key, command string, body []byte) *machines.Refusal {
+	e.t.Helper()
+	has, ok := e.all[key]
+	if parts := strings.Split(key, "."); !ok {
+		has = domains.Machine.New(parts[0], parts[1], parts[2])
+	}
+	e.at++
+	next, out, err := domains.Machine.Step(has, machines.Input{Command: command, Body: json.RawMessage(body), Seq: e.at, ID: "command", Time: time.Now().UTC()})
+	var refused *machines.Refusal
+	if errors.As(err, &refused) {
+		return refused
+	}
+	require.NoError(e.t, err)
+	e.all[key] = next
+	for _, m := range out.Messages {
+		var t machines.Task
+		if m.Kind != machines.KindEffect || json.Unmarshal(m.Body, &t) != nil || t.Effect != domains.EffectRemove {
+			continue
+		}
+		report, err := json.Marshal(machines.Report{Attempt: t.Attempt})
+		require.NoError(e.t, err)
+		require.Nil(e.t, e.does(key, domains.ReportRemoved, report))
+	}
+	return nil
+}
+
+// did are the commands of the bindings since it was asked last.
+func (e *engine) did() []string {
+	defer func() { e.sent = nil }()
+	return e.sent
+}
+
+const shop = "default.acme.shop-example-com"
+
+func start(t *testing.T) (*engine, *bindings) {
+	t.Helper()
+	e := &engine{t: t, all: map[string]machines.Entity{}}
+	return e, &bindings{send: e.send, stored: e.stored}
+}
+
+func leadingTo(address string) domains.Route {
+	return domains.Route{Targets: []domains.Target{{Address: address}}}
+}
+
+func (e *engine) leads() string { return e.all[shop].Data.(*domains.Data).Route.Targets[0].Address }
+
+func of(session string) platform.Binding {
+	return platform.Binding{Namespace: "default", Tenant: "acme", Session: session, Host: "shop.example.com", Route: leadingTo("10.0.0.1:80")}
+}
+
+func TestASessionBindsLeadsAndRemovesItsOwnDomain(t *testing.T) {
+	t.Parallel()
+	e, b := start(t)
+	to := of("own")
+	require.NoError(t, b.Check(t.Context(), to))
+	key, err := b.Point(t.Context(), to)
+	require.NoError(t, err)
+	require.Equal(t, shop, key)
+	require.NoError(t, b.Remove(t.Context(), to))
+	require.Empty(t, e.did(), "an upgrade binds nothing, and there is nothing to remove")
+
+	to.Anew = true
+	_, err = b.Point(t.Context(), to)
+	require.NoError(t, err)
+	require.Equal(t, []string{domains.CommandBind}, e.did())
+	require.Equal(t, map[string]string{labelSession: "own"}, e.all[shop].Labels)
+	require.NoError(t, b.Check(t.Context(), to))
+	to.Route = leadingTo("10.0.0.2:80")
+	_, err = b.Point(t.Context(), to)
+	require.NoError(t, err, "an attempt before this one has bound it")
+	to.Route, to.Anew = leadingTo("10.0.0.3:80"), false
+	_, err = b.Point(t.Context(), to)
+	require.NoError(t, err)
+	require.Equal(t, []string{domains.CommandRetarget, domains.CommandRetarget}, e.did())
+	require.Equal(t, "10.0.0.3:80", e.leads())
+
+	require.NoError(t, b.Remove(t.Context(), to))
+	require.Equal(t, domains.Removed, e.all[shop].State)
+	require.NoError(t, b.Remove(t.Context(), to))
+	_, err = b.Point(t.Context(), to)
+	require.NoError(t, err)
+	require.Equal(t, []string{domains.CommandRemove}, e.did(), "what is removed does not come back")
+	to.Anew = true
+	_, err = b.Point(t.Context(), to)
+	require.NoError(t, err)
+	require.Equal(t, []string{domains.CommandBind}, e.did())
+}
+
+// A domain that the tenant, or another session, has bound under the same id is live, perhaps for long: a session that fails must not take it down.
+func TestADomainOfSomebodyElseIsNotTouched(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{
+		"of the tenant":       `{"host":"shop.example.com","route":{"targets":[{"address":"10.0.0.9:80"}]}}`,
+		"of another session":  `{"host":"shop.example.com","route":{"targets":[{"address":"10.0.0.9:80"}]},"labels":{"instar/session":"other"}}`,
+		"under another name":  `{"host":"shop-example.com","route":{"targets":[{"address":"10.0.0.9:80"}]},"labels":{"instar/session":"own"}}`,
+		"of the same id only": `{"host":"shop.example-com.net","route":{"targets":[{"address":"10.0.0.9:80"}]}}`,
+	} {
+		e, b := start(t)
+		require.Nil(t, e.does(shop, domains.CommandBind, []byte(body)), name)
+		to := of("own")
+		err := b.Check(t.Context(), to)
+		require.True(t, providers.IsInvalid(err), "%s: %v", name, err)
+		require.ErrorContains(t, err, "shop.example.com is bound already, as the domain "+shop, name)
+		_, err = b.Point(t.Context(), to)
+		require.NoError(t, err, name)
+		require.NoError(t, b.Remove(t.Context(), to), name)
+		to.Anew = true
+		_, err = b.Point(t.Context(), to)
+		require.True(t, providers.IsInvalid(err), "%s: %v", name, err)
+		require.Empty(t, e.did(), name)
+		require.Equal(t, domains.PendingDNS, e.all[shop].State, name)
+		require.Equal(t, "10.0.0.9:80", e.leads(), name)
+	}
+}
+
+// Between a look and the command that follows from it, the tenant has removed the domain of the session, and bound it by itself.
+func TestADomainThatChangesHandsIsNotTouched(t *testing.T) {
+	t.Parallel()
+	for name, do := range map[string]func(*bindings) error{
+		"point":  func(b *bindings) error { _, err := b.Point(t.Context(), of("own")); return err },
+		"remove": func(b *bindings) error { return b.Remove(t.Context(), of("own")) },
+	} {
+		e, b := start(t)
+		to := of("own")
+		to.Anew = true
+		_, err := b.Point(t.Context(), to)
+		require.NoError(t, err, name)
+		e.before = func() {
+			require.Nil(t, e.does(shop, domains.CommandRemove, nil), name)
+			require.Nil(t, e.does(shop, domains.CommandBind, []byte(`{"host":"shop.example.com","route":{"targets":[{"address":"10.0.0.9:80"}]}}`)), name)
+		}
+		require.NoError(t, do(b), name)
+		require.Equal(t, domains.PendingDNS, e.all[shop].State, name)
+		require.Equal(t, "10.0.0.9:80", e.leads(), name)
+	}
+}
+
+func TestADomainHasAnIDOfItsName(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "shop-example-com", id("shop.example.com"))
+	long := strings.Repeat("a", 60) + ".example.com"
+	seen := map[string]bool{}
+	for _, host := range []string{"shop.example.com", "shop-example.com", "shop.example-com", long, "b." + long, "c." + long} {
+		label := id(host)
+		require.True(t, machines.IsLabel(label), label)
+		require.False(t, seen[label], host)
+		require.Equal(t, label, id(host))
+		seen[label] = true
+	}
+}
