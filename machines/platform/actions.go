@@ -18,10 +18,17 @@ var kind = session.New(session.Kind[Data]{
 	DryRun:    func(s *step) bool { return s.Data.Request.DryRun },
 	Approval:  func(s *step) bool { return s.Data.Request.Approval || machines.Body[Plan](s).Approval },
 	RollsBack: func(d *Data) bool { return d.Request.OnFailure == "rollback" },
-	Patience: func(d *Data) time.Duration {
-		return cmp.Or(time.Duration(d.Request.IdleSeconds)*time.Second, 30*time.Minute)
-	},
+	Patience:  patience,
 })
+
+// patience is what the request says, and longer while a share is watched: nothing is told of one meanwhile.
+func patience(d *Data) time.Duration {
+	p := cmp.Or(time.Duration(d.Request.IdleSeconds)*time.Second, 30*time.Minute)
+	if d.Step == stepShift && d.Upgrade != nil {
+		p = max(p, time.Duration(d.Upgrade.Hold)*time.Second+time.Minute)
+	}
+	return p
+}
 
 // mostSlugs is how many generated slugs may be taken before the session fails.
 const mostSlugs = 8

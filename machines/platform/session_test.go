@@ -136,6 +136,20 @@ func TestARefusedCertificateIsNotTriedAgain(t *testing.T) {
 	require.Equal(t, platform.IssuingCert, l.e.State)
 }
 
+// A release that is watched for longer than a session may be idle makes no progress that could be told.
+func TestAShareIsNotIdleWhileItIsWatched(t *testing.T) {
+	t.Parallel()
+	l := reach(t, "switch", `{"data":"shared","idleSeconds":10}`)
+	require.Equal(t, 10*time.Second, l.e.Timers["deadline"].At.Sub(l.now))
+	l.step(machinetest.Report(t, "switched", l.e.Effects["switch"].ID, nil))
+	l.step(machines.Input{Command: "upgrade", Body: json.RawMessage(`{"version":"9","holdSeconds":600}`)})
+	for _, of := range [][2]string{{"plan", "planned"}, {"migrate", "migrated"}, {"deploy", "deployed"}} {
+		l.step(machinetest.Report(t, of[1], l.e.Effects[of[0]].ID, nil))
+	}
+	require.Contains(t, l.e.Effects, "shift")
+	require.Equal(t, 11*time.Minute, l.e.Timers["deadline"].At.Sub(l.now))
+}
+
 const moved = `{"data":"shared","customDomain":"shop.example.com"}`
 
 func TestAttemptsTimeoutsAndCodesAreTheSpecification(t *testing.T) {
