@@ -1,0 +1,4 @@
+package platform
+
+// UpgradeStages are the steps to another version.
+var UpgradeStages = upgradeStages
