@@ -111,7 +111,9 @@ func progressed(s *step) {
 func rolling(s *step) {
 	s.Data.LastProgressAt = s.Now()
 	b := machines.Body[Rollout](s)
-	kind.Tell(s, EventDeploymentProgress, map[string]any{"status": b.Status, "ready": b.Ready, "replicas": b.Replicas})
+	more := map[string]any{"status": b.Status, "ready": b.Ready, "replicas": b.Replicas}
+	kind.Tell(s, EventDeploymentProgress, more)
+	kind.Tell(s, EventRollout, more)
 }
 
 func renewed(s *step) {

@@ -146,7 +146,7 @@ func table() []edge {
 		[]edge{
 			{From: only(AllocatingInstance), On: "provision-failed", If: anotherSlug, To: machines.Same, Reenter: true, Do: nextSlug, Emit: only(EventSlugTaken, EventAllocating), Effects: only("provision")},
 			{From: only(Copying), On: ReportProgressed, If: executing, To: machines.Same, Rearm: true, Do: progressed, Emit: only(EventDataProgress)},
-			{From: only(Deploying, Upgrading), On: ReportRollout, If: executing, To: machines.Same, Rearm: true, Do: rolling, Emit: only(EventDeploymentProgress)},
+			{From: only(Deploying, Upgrading), On: ReportRollout, If: executing, To: machines.Same, Rearm: true, Do: rolling, Emit: only(EventDeploymentProgress, EventRollout)},
 			{From: only(Copying, Deploying, Upgrading, Withdrawing, Ready), On: ReportLookFailed, To: machines.Same, Noop: true},
 			{From: served, On: ReportRenewed, If: sameCertificate, To: machines.Same, Noop: true},
 			{From: served, On: ReportRenewed, To: machines.Same, Do: renewed, Emit: only(EventCertRenewed)},

@@ -23,6 +23,7 @@ const (
 	EventStorageAllocated      = prefix + ".storage.allocated"
 	EventDeploymentStarted     = prefix + ".deployment.started"
 	EventDeploymentProgress    = prefix + ".deployment.progress"
+	EventRollout               = "provisioning.deployment.progress"
 	EventDeploymentCompleted   = prefix + ".deployment.completed"
 	EventMigrationsStarted     = prefix + ".migrations.started"
 	EventMigrationApplied      = prefix + ".migration.applied"
@@ -76,6 +77,7 @@ var events = slices.Concat([]machines.EventType{
 	{Name: EventStorageAllocated, Class: machines.ClassResource, Doc: "The bucket was created."},
 	{Name: EventDeploymentStarted, Class: machines.ClassProgress, Doc: "An attempt to deploy the application begins."},
 	{Name: EventDeploymentProgress, Class: machines.ClassProgress, Doc: "How far the deployment is."},
+	{Name: EventRollout, Class: machines.ClassProgress, Doc: "The same under the name that all sessions share."},
 	{Name: EventDeploymentCompleted, Class: machines.ClassResource, Doc: "The application runs, and is alive."},
 	{Name: EventMigrationsStarted, Class: machines.ClassProgress, Doc: "An attempt to apply the migrations begins."},
 	{Name: EventMigrationApplied, Class: machines.ClassResource, Doc: "The database has a migration."},
