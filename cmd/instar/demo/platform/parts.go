@@ -117,7 +117,7 @@ func Commands() []*cobra.Command {
 		Use: "platform", Short: "Three tenants get instances of their own; one is upgraded, one is broken, one leaves", Args: command.Arguments(),
 		Long: `Starts a private Postgres, a certificate authority and a server. Three tenants get a database, a bucket, a process of an application, a name and a
 certificate each, and are opened through the proxy over TLS. One gets another version; the next version of another one is broken, and is withdrawn; the third one leaves, and
-nothing of it may be left. It needs initdb and postgres, and leaves nothing behind. The exit code is 1 when anything is not as it should be.`,
+nothing of it may be left; its database is put aside first, and dropped by the sweep of 7 days later, which is made at once here. It needs initdb and postgres, and leaves nothing behind. The exit code is 1 when anything is not as it should be.`,
 		Example: "  instar demo platform",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return newPlatformDemo(cmd.OutOrStdout()).run(cmd.Context())

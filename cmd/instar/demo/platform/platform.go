@@ -28,6 +28,7 @@ import (
 	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/machines/session"
+	"github.com/bcc94042/instar/providers/database/admin"
 	"github.com/bcc94042/instar/providers/domain"
 	"github.com/bcc94042/instar/server/domains"
 	"github.com/bcc94042/instar/streams"
@@ -292,6 +293,30 @@ func (d *platformDemo) nothingStored(ctx context.Context, tenant string) error {
 	return err
 }
 
+// dropped looks where a database was put aside, and has it dropped as the server's hourly sweep does when tenants.grace is over.
+func (d *platformDemo) dropped(ctx context.Context, name string) (err error) {
+	dsn := d.cluster.DSN("postgres")
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	var aside string
+	if err := conn.QueryRow(ctx, `select stored_as from instar.put_away where name = $1`, name).Scan(&aside); err != nil {
+		return fmt.Errorf("the database %s is not put aside: %w", name, err)
+	}
+	d.tell("its database is put aside as %s, where nobody gets in, to be dropped in 7 days (tenants.grace); the sweep of then is made now", aside)
+	if _, err := (&admin.Server{Name: "own", DSN: dsn}).Sweep(ctx, time.Now().Add(8*24*time.Hour)); err != nil {
+		return err
+	}
+	left := true
+	err = conn.QueryRow(ctx, `select exists (select from pg_database where datname in ($1, $2)) or exists (select from pg_roles where rolname = $1)`, name, aside).Scan(&left)
+	if err == nil && left {
+		err = fmt.Errorf("the database %s, %s or its role is still there", name, aside)
+	}
+	return err
+}
+
 // leave closes a tenant, and looks for what is left of it.
 func (d *platformDemo) leave(ctx context.Context) error {
 	s, err := d.becomes(ctx, "cleo", machine.Ready)
@@ -317,14 +342,8 @@ func (d *platformDemo) leave(ctx context.Context) error {
 	if err != nil || len(left) > 0 {
 		return errors.Join(err, fmt.Errorf("directories of cleo are left: %v", left))
 	}
-	conn, err := pgx.Connect(ctx, d.cluster.DSN("postgres"))
-	if err != nil {
+	if err := d.dropped(ctx, "tenant_cleo"); err != nil {
 		return err
-	}
-	there := true
-	err = conn.QueryRow(ctx, `select exists (select from pg_database where datname = 'tenant_cleo')`).Scan(&there)
-	if err := errors.Join(err, conn.Close(ctx)); err != nil || there {
-		return errors.Join(err, fmt.Errorf("cleo's database is there: %t", there))
 	}
 	if err := d.nothingStored(ctx, "cleo"); err != nil {
 		return err
@@ -338,6 +357,6 @@ func (d *platformDemo) leave(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	d.tell("cleo has left: its process, directory, database, bucket, certificate and name are gone, and nothing in its ledger is not taken back; ann and ben are served")
+	d.tell("cleo has left: its process, directory, database with its role, bucket, certificate and name are gone, and nothing in its ledger is not taken back; ann and ben are served")
 	return d.order(ctx, "ann", "version 1.1 of ann: 3 orders in tenant_ann")
 }

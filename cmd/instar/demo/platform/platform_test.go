@@ -26,6 +26,7 @@ func TestDemoPlatform(t *testing.T) {
 		`cleo is ready: database own/tenant_cleo, bucket tenant-cleo, process at 127\.0\.0\.1:280\d\d, name cleo\.apps\.example\.test, certificate [0-9a-f]+`,
 		`https://ann\.apps\.example\.test says: version 1\.1 of ann: 2 orders in tenant_ann`,
 		`ben's next version was withdrawn: DEPLOYMENT_UNHEALTHY: .*this version has a mistake`,
+		`its database is put aside as q_`,
 		`cleo has left`,
 	} {
 		require.Regexp(t, line, out.String())
