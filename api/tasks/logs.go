@@ -1,39 +1,25 @@
 package tasks
 
 // Log lines as server-sent events: those of one task (GET /v1/tasks/{id}/logs), or of several over one connection (GET /v1/logs), as a browser needs that shows some in several tabs. Both are one
-// consumer (follow). The id of an event is its sequence in the stream of all logs, so one position is behind the lines of all tasks.
+// consumer (package api/logs).
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/logs"
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
-	"github.com/bcc94042/instar/api/sse"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/task"
-	"github.com/bcc94042/instar/streams"
 )
 
 // mostLogs is how many logs one connection follows.
 const mostLogs = 64
-
-// Line is one line of a log.
-type Line struct {
-	Task    string    `json:"task,omitempty"` // <namespace>.<repository>.<task>, where several are followed
-	At      time.Time `json:"at"`
-	Attempt string    `json:"attempt,omitempty"`
-	Line    string    `json:"line"`
-}
 
 func (s *Service) logsRoute() *rest.Route {
 	return &rest.Route{Role: auth.Read, Serve: s.logs, Op: huma.Operation{
@@ -59,12 +45,8 @@ func (s *Service) allLogsRoute() *rest.Route {
 	}}
 }
 
-// followed are the logs that somebody follows, by subject.
-type followed map[string]followedLog
-
-type followedLog struct {
-	task  string // named in each line, if not empty
-	after uint64
+func (s *Service) lines() *logs.Reader {
+	return &logs.Reader{Rest: s.rest, JS: s.js, Names: s.store.Names}
 }
 
 func (s *Service) logs(q *rest.Request) error {
@@ -72,11 +54,11 @@ func (s *Service) logs(q *rest.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.follow(q, followed{s.store.Names.Log(task.Machine.Name, item.Key): {}}, q.Query.Get("follow") != "false")
+	return s.lines().Follow(q, logs.Followed{s.store.Names.Log(task.Machine.Name, item.Key): {}}, q.Query.Get("follow") != "false")
 }
 
 func (s *Service) allLogs(q *rest.Request) error {
-	wanted := followed{}
+	wanted := logs.Followed{}
 	for _, text := range q.Values("task") {
 		key, position, has := strings.Cut(text, ":")
 		tokens := strings.Split(key, ".")
@@ -88,93 +70,17 @@ func (s *Service) allLogs(q *rest.Request) error {
 			return p
 		}
 		tokens[0] = namespace
-		of := followedLog{task: strings.Join(tokens, ".")}
+		of := logs.Log{Task: strings.Join(tokens, ".")}
 		if has {
 			var err error
-			if of.after, err = strconv.ParseUint(position, 10, 64); err != nil {
+			if of.After, err = strconv.ParseUint(position, 10, 64); err != nil {
 				return problem.Invalid("query.task", "must have the id of an event behind the colon")
 			}
 		}
-		wanted[s.store.Names.Log(task.Machine.Name, of.task)] = of
+		wanted[s.store.Names.Log(task.Machine.Name, of.Task)] = of
 	}
 	if len(wanted) == 0 || len(wanted) > mostLogs {
 		return problem.Invalid("query.task", "must be 1 to 64")
 	}
-	return s.follow(q, wanted, true)
-}
-
-// follow sends lines until the client goes, or those that are kept are sent.
-func (s *Service) follow(q *rest.Request, logs followed, goOn bool) error {
-	last := uint64(0)
-	if text := q.R.Header.Get("Last-Event-ID"); text != "" {
-		var err error
-		if last, err = strconv.ParseUint(text, 10, 64); err != nil {
-			return problem.Invalid("header.Last-Event-ID", "is not an id of this stream")
-		}
-	}
-	leave, err := q.TakeWatch()
-	if err != nil {
-		return err
-	}
-	defer leave()
-	ctx, cancel := context.WithCancel(q.Context())
-	defer cancel()
-	defer context.AfterFunc(s.rest.Closing(), cancel)()
-	consumer, err := s.js.OrderedConsumer(ctx, s.store.Names.Stream(streams.LogStream), logs.consumer(last))
-	if err != nil {
-		return err
-	}
-	there := consumer.CachedInfo().NumPending
-	lines, err := consumer.Messages() // one consumer for all of them: each Next of an ordered one would make another
-	if err != nil {
-		return err
-	}
-	defer lines.Stop()
-	defer context.AfterFunc(ctx, lines.Stop)()
-	w := sse.New(q.W)
-	if q.R.Method == http.MethodHead {
-		return nil
-	}
-	for w.Err == nil && ctx.Err() == nil {
-		if !goOn && there == 0 {
-			w.Notice("end", "these are the lines that are kept")
-			return nil
-		}
-		m, err := lines.Next(jetstream.NextMaxWait(sse.Heartbeat))
-		switch {
-		case errors.Is(err, nats.ErrTimeout):
-			w.Comment()
-			w.Flush()
-			continue
-		case err != nil:
-			w.Notice("end", "the log cannot be read now; come back")
-			return nil
-		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return nil
-		}
-		there = meta.NumPending
-		if of := logs[m.Subject()]; meta.Sequence.Stream > max(of.after, last) {
-			w.Send("log", strconv.FormatUint(meta.Sequence.Stream, 10), Line{Task: of.task, At: meta.Timestamp, Attempt: m.Headers().Get(streams.HeaderAttempt), Line: string(m.Data())})
-		}
-		if there == 0 {
-			w.Flush()
-		}
-	}
-	return nil
-}
-
-// consumer begins where the first of the logs does: lines of the others that are known already are left out.
-func (f followed) consumer(last uint64) jetstream.OrderedConsumerConfig {
-	config := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy}
-	first := ^uint64(0)
-	for subject, of := range f {
-		config.FilterSubjects = append(config.FilterSubjects, subject)
-		first = min(first, max(of.after, last))
-	}
-	if first > 0 {
-		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, first+1
-	}
-	return config
+	return s.lines().Follow(q, wanted, true)
 }

@@ -43,6 +43,14 @@ type Template struct {
 // Ports is a range, with both its ends.
 type Ports struct{ First, Last int }
 
+// Log is the file that a revision of a service writes to. It is emptied when it has grown, and goes elsewhere or away with the service; who has it open reads on.
+type Log struct {
+	Namespace, Name string
+	Life            string // of the service, from the request that began it
+	Path            string
+	Ending          bool // the service is being deleted
+}
+
 // Config is what [Open] needs. Only Dir has no default.
 type Config struct {
 	Dir        string                                    // state and logs; created, readable by the owner only

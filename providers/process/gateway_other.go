@@ -26,5 +26,8 @@ func (*Gateway) Home(_, _ string) string { return "" }
 // Self is empty.
 func (*Gateway) Self() []string { return nil }
 
+// Logs are none.
+func (*Gateway) Logs() []Log { return nil }
+
 // LastLines is empty.
 func (*Gateway) LastLines(_, _ string, _ int64) string { return "" }

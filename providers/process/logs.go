@@ -5,8 +5,10 @@ package process
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/bcc94042/instar/internal/ownfile"
@@ -55,6 +57,21 @@ func (g *Gateway) LastLines(namespace, name string, most int64) string {
 		_, end, _ = bytes.Cut(end, []byte("\n"))
 	}
 	return string(bytes.TrimSpace(end))
+}
+
+// Logs are those of the newest revisions of all services that are there.
+func (g *Gateway) Logs() (list []Log) {
+	g.mu.Lock()
+	units := slices.Collect(maps.Values(g.units))
+	g.mu.Unlock()
+	for _, u := range units {
+		u.mu.Lock()
+		if r := u.state.latest(); r != nil && !u.state.Gone {
+			list = append(list, Log{Namespace: u.state.Namespace, Name: u.state.Name, Life: u.state.Life, Path: u.logPath(r.Name), Ending: u.state.Deleting})
+		}
+		u.mu.Unlock()
+	}
+	return list
 }
 
 // buryLogs removes the logs, or has them in the place of those that were kept there before.

@@ -55,6 +55,9 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	if err != nil {
 		return server.Work{}, err
 	}
+	if has, ok := apps.(app.Logging); ok {
+		tell(ctx, h, nc, js, has)
+	}
 	buckets, err := openBuckets(h, js, id)
 	if err != nil {
 		return server.Work{}, err

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -53,6 +54,9 @@ func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "1.0 acme tenant_acme "+rows, text)
 	require.NotEqual(t, "0", rows)
+	require.Eventually(t, func() bool {
+		return strings.Contains(w.written("acme", "own"), `"attempt":"tenant-acme-r1","line":"serves 1.0"`)
+	}, waitFor, 10*tick, "what the release writes can be read")
 	status, v := w.Do("GET", "/v1/tenants/acme/domains/shop-acme-test", "")
 	require.Equal(t, http.StatusOK, status, "%v", v)
 	require.Equal(t, "pending_dns", v["state"], "nobody has made its records")

@@ -77,6 +77,7 @@ func application(version string) int {
 	if err != nil {
 		return 3
 	}
+	fmt.Println("serves", version)
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/live" {
 			return
@@ -196,6 +197,18 @@ func setup(t *testing.T, ports string, change ...func(*authority.Options)) *worl
 func (w *world) send(tenant, id, command, body string) {
 	w.T.Helper()
 	w.OK("POST", path(tenant, id)+"/"+command, body)
+}
+
+// written are the lines that are kept of what the releases of a session have written.
+func (w *world) written(tenant, id string) string {
+	w.T.Helper()
+	resp, err := http.Get(w.URL + path(tenant, id) + "/logs?follow=false")
+	require.NoError(w.T, err)
+	defer resp.Body.Close()
+	require.Equal(w.T, http.StatusOK, resp.StatusCode)
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(w.T, err)
+	return string(text)
 }
 
 func path(tenant, id string) string { return "/v1/tenants/" + tenant + "/instance_provisionings/" + id }

@@ -24,14 +24,7 @@ import (
 	"github.com/bcc94042/instar/machines/repository"
 	"github.com/bcc94042/instar/machines/task"
 	"github.com/bcc94042/instar/server"
-	"github.com/bcc94042/instar/streams"
-)
-
-// Bounds of logs, beyond which the oldest lines are removed.
-const (
-	logLines = 1000      // of one task
-	logBytes = 256 << 20 // of all
-	logAge   = 14 * 24 * time.Hour
+	"github.com/bcc94042/instar/server/logs"
 )
 
 // Role is the name of the role that schedules.
@@ -119,25 +112,14 @@ func stateOf(ctx context.Context, d *consumers.Deps) func(*machines.Machine, str
 	}
 }
 
-// keep makes the stream of logs and the bucket of documents where they are not there: what is there is left alone, so that a server starts on a full disk. Where the store is too
-// small for the bound of the logs, they get less.
+// keep makes the stream of logs and the bucket of documents where they are not there: what is there is left alone, so that a server starts on a full disk.
 func keep(ctx context.Context, h *server.Host, js jetstream.JetStream) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	names, replicas := h.Deps.Names, max(h.Replicas, 1)
-	logs := jetstream.StreamConfig{
-		Name: names.Stream(streams.LogStream), Description: "Log lines of tasks, the last ones of each", Subjects: []string{names.Under("log")}, Replicas: replicas,
-		MaxMsgsPerSubject: logLines, MaxBytes: logBytes, MaxAge: logAge, Discard: jetstream.DiscardOld, AllowDirect: true, MaxMsgSize: 64 << 10,
-	}
-	_, err := js.Stream(ctx, logs.Name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		_, err = js.CreateStream(ctx, logs)
-		for ; tooLarge(err) && logs.MaxBytes > 1<<20; _, err = js.CreateStream(ctx, logs) {
-			logs.MaxBytes /= 4
-		}
-	}
-	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another node was first, with another bound
-		return fmt.Errorf("cannot make the stream of logs: %w", err)
+	err := logs.Ensure(ctx, js, names, replicas)
+	if err != nil {
+		return err
 	}
 	documents := names.Bucket(task.DocumentBucket)
 	if _, err = js.ObjectStore(ctx, documents); errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -147,10 +129,4 @@ func keep(ctx context.Context, h *server.Host, js jetstream.JetStream) error {
 		return fmt.Errorf("cannot make the bucket of documents: %w", err)
 	}
 	return nil
-}
-
-// tooLarge reports whether a stream was refused because the store has not the room that it is bound to (insufficient storage, storage resources exceeded, resource limits).
-func tooLarge(err error) bool {
-	var refused *jetstream.APIError
-	return errors.As(err, &refused) && (refused.ErrorCode == 10047 || refused.ErrorCode == 10028 || refused.ErrorCode == 10002)
 }

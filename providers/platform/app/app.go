@@ -41,6 +41,16 @@ type Bounding interface {
 	Bounds(l Limits) (notes []string, err error)
 }
 
+// Logging is a [Provider] that can tell what its releases write.
+type Logging interface {
+	Provider
+	// Lines tells what releases write, line by line and without their secrets, until ctx ends. What they have written before may be left out, and so may much at once.
+	Lines(ctx context.Context, tell func(Line))
+}
+
+// Line is one that a release has written.
+type Line struct{ Owner, Release, Text string }
+
 // Tenant is who has releases.
 type Tenant struct {
 	Namespace string

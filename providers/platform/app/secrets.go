@@ -106,7 +106,7 @@ func Hide(home, message string) string {
 	if message == "" {
 		return ""
 	}
-	words, err := secrets(home)
+	words, err := Secrets(home)
 	if err != nil {
 		return fmt.Sprintf("its message is in its log, and not told: %v", err)
 	}
@@ -125,8 +125,8 @@ func Redact(text string, words []string) string {
 // What is read of the secrets in the directory of a release at most, which can put anything there.
 const mostFiles, mostBytes = 64, 256 << 10
 
-// secrets are what the files of a release have, and the passwords within.
-func secrets(home string) (list []string, err error) {
+// Secrets are what is not to be read of a release whose directory is home: what its files have, and the passwords within. Where there is no such directory, there are none.
+func Secrets(home string) (list []string, err error) {
 	in, err := os.OpenRoot(home)
 	if os.IsNotExist(err) {
 		return nil, nil

@@ -82,6 +82,58 @@ func TestWhatAProcessGets(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 }
 
+// What a release writes is told by the line, from the beginning to the end, without its secrets; what was told is not told again by the next server.
+func TestWhatReleasesWriteIsTold(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	c := config(t, t.TempDir())
+	c.Versions["talks"] = app.Program{Command: []string{
+		"/bin/sh", "-c", `trap : TERM; echo begins; echo "enters $(cat "$DATABASE_URL_FILE")"; printf 'in \033[31mred\n'; head -c 5000 /dev/zero | tr '\0' x; echo
+			/bin/sh -c 'LISTEN_PID=$$ exec "$0" application 1.0' "$0"; echo ends`, self,
+	}, Env: map[string]string{"GORACE": quick}}
+	follow := func(a *process.Apps) (next func() string, stop func()) {
+		lines, ended := make(chan app.Line, 100), make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { defer close(ended); a.Lines(ctx, func(l app.Line) { lines <- l }) }()
+		next = func() string {
+			select {
+			case l := <-lines:
+				require.Equal(t, "tenant-acme-r1", l.Release)
+				require.Equal(t, apptest.Release(1, "").Owner, l.Owner)
+				return l.Text
+			case <-time.After(time.Minute):
+				require.Fail(t, "nothing is told")
+			}
+			return ""
+		}
+		return next, func() { cancel(); <-ended; require.Empty(t, lines) }
+	}
+	begins := func(next func() string) {
+		t.Helper()
+		for _, line := range []string{"begins", "enters ***", "in [31mred", strings.Repeat("x", 4096), strings.Repeat("x", 904)} {
+			require.Equal(t, line, next())
+		}
+	}
+	a, err := process.Open(c)
+	require.NoError(t, err)
+	next, stop := follow(a)
+	address, err := a.Deploy(t.Context(), apptest.Release(1, "talks"))
+	require.NoError(t, err)
+	begins(next)
+	stop()
+	require.NoError(t, a.Close(false))
+
+	a = opened(t, c)
+	next, stop = follow(a)
+	require.NoError(t, syscall.Kill(apptest.Ask(t, address).PID, syscall.SIGTERM))
+	require.Equal(t, "ends", next())
+	begins(next)
+	require.NoError(t, a.Remove(t.Context(), apptest.Release(1, "talks")))
+	require.Equal(t, "ends", next(), "also what is written while it is removed")
+	stop()
+}
+
 // Of a server that is root, tenants have users of their own, who get to what is theirs, and to nothing of another one.
 func TestTenantsHaveUsersOfTheirOwn(t *testing.T) {
 	t.Parallel()

@@ -31,7 +31,10 @@ type Config struct {
 	Log                 *slog.Logger
 }
 
-var _ app.Bounding = (*Apps)(nil)
+var (
+	_ app.Bounding = (*Apps)(nil)
+	_ app.Logging  = (*Apps)(nil)
+)
 
 // Apps are the releases of all tenants on this machine.
 type Apps struct {
@@ -41,6 +44,7 @@ type Apps struct {
 	kernel  cgroup.Kernel
 	missing map[string]error // of controllers that there are not
 	homes   sync.Mutex       // what is written into the directory of a release, and when that is removed
+	before  map[string]int64 // sizes of the logs that were there when it was opened, by path
 }
 
 // Open takes up what an earlier server left running. It fails when another one has the directory.
@@ -75,7 +79,12 @@ func Open(c Config) (*Apps, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot run applications of tenants: %w", err)
 	}
-	a := &Apps{gateway: g, config: c}
+	a := &Apps{gateway: g, config: c, before: map[string]int64{}}
+	for _, l := range g.Logs() {
+		if info, err := os.Stat(l.Path); err == nil {
+			a.before[l.Path] = info.Size()
+		}
+	}
 	a.kernel, a.missing = cgroup.Probe("/sys/fs/cgroup")
 	a.tenants = app.Homes{Dir: filepath.Join(dir, "tenants"), First: c.FirstUser, Last: max(c.LastUser-1, 0), End: a.end}
 	return a, nil
