@@ -65,3 +65,27 @@ func TestAServerThatIsGoneIsUnavailable(t *testing.T) {
 	_, err = (&storage.ObjectStores{JS: js}).Ensure(t.Context(), storage.Spec{Name: "tenant-acme", Owner: "o"})
 	require.True(t, providers.IsUnavailable(err), "%v", err)
 }
+
+// full is a server whose store has no room left to be promised, as one with max_file_store says it; the server of this module promises what it has not.
+type full struct{ jetstream.JetStream }
+
+func (full) CreateObjectStore(context.Context, jetstream.ObjectStoreConfig) (jetstream.ObjectStore, error) {
+	return nil, &jetstream.APIError{Code: 500, ErrorCode: 10047, Description: "insufficient storage resources available"}
+}
+
+// Where the store has no room for a quota, nothing of the bucket is there, and a try that comes when there is room makes it.
+func TestAStoreWithoutRoomForTheQuotaIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	o, acme := &storage.ObjectStores{JS: full{e.JS}}, storage.Spec{Name: "tenant-acme", Owner: "o", Quota: 32 << 20}
+	_, err := o.Ensure(t.Context(), acme)
+	require.True(t, providers.IsUnavailable(err), "%v", err)
+	require.ErrorContains(t, err, "cannot make the bucket tenant-acme")
+	require.ErrorContains(t, err, "insufficient storage")
+	_, err = e.JS.ObjectStore(t.Context(), acme.Name)
+	require.ErrorIs(t, err, jetstream.ErrBucketNotFound)
+	require.NoError(t, o.Delete(t.Context(), acme.Name, acme.Owner), "an undo has nothing to do")
+	o.JS = e.JS
+	_, err = o.Ensure(t.Context(), acme)
+	require.NoError(t, err)
+}
