@@ -88,6 +88,7 @@ func TestWhatReleasesWriteIsTold(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	c := config(t, t.TempDir())
+	c.Grace = time.Minute // to write its last line in
 	c.Versions["talks"] = app.Program{Command: []string{
 		"/bin/sh", "-c", `trap : TERM; echo begins; echo "enters $(cat "$DATABASE_URL_FILE")"; printf 'in \033[31mred\n'; head -c 5000 /dev/zero | tr '\0' x; echo
 			/bin/sh -c 'LISTEN_PID=$$ exec "$0" application 1.0' "$0"; echo ends`, self,
