@@ -130,6 +130,7 @@ func TestWhatReleasesWriteIsTold(t *testing.T) {
 	require.NoError(t, syscall.Kill(apptest.Ask(t, address).PID, syscall.SIGTERM))
 	require.Equal(t, "ends", next())
 	begins(next)
+	apptest.Ask(t, address) // so that it knows what to do when it is told to end
 	require.NoError(t, a.Remove(t.Context(), apptest.Release(1, "talks")))
 	require.Equal(t, "ends", next(), "also what is written while it is removed")
 	stop()
