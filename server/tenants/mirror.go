@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/client/tenantdb"
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/providers/database"
 	"github.com/bcc94042/instar/providers/database/cutover"
@@ -32,7 +33,7 @@ type mirror struct {
 	routes   jetstream.KeyValue
 	told     *kv.Bucket[tenantdb.Route] // the same, to read all of them
 	seen     *kv.Bucket[int64]          // epochs, by tenant and resolver
-	patience time.Duration              // with a resolver that lives and does not acknowledge
+	patience time.Duration              // with a resolver that lives and does not acknowledge, and with a bucket that does not answer
 	grace    time.Duration              // after a silence of all servers, until those who live have been heard
 
 	mu       sync.Mutex
@@ -91,12 +92,35 @@ func (m *mirror) opens(ctx context.Context, keys *secret.Keys) error {
 }
 
 // tell stores where a tenant is, and returns when all who resolve it know. It never goes back to an earlier epoch, nor to another
-// database under the same one, which nobody would follow: what was told already is a [*database.BehindError].
+// database under the same one, which nobody would follow: what was told already is a [*database.BehindError]. A switch has one attempt, and the tenant waits behind its fence until somebody looks at one that has failed: so
+// what may pass, as a connection that is lost for a moment, is tried again within the mirror's patience, for the route and then for those who resolve it.
 func (m *mirror) tell(ctx context.Context, r database.Route) error {
-	if err := m.put(ctx, r); err != nil {
+	if err := m.insist(ctx, r); err != nil {
 		return fmt.Errorf("cannot tell where tenant %s is: %w", r.Enterprise, err)
 	}
 	return m.await(ctx, r.Enterprise, r.Epoch)
+}
+
+// insist is put until the bucket answers.
+func (m *mirror) insist(outer context.Context, r database.Route) error {
+	ctx, cancel := context.WithTimeout(outer, m.patience)
+	defer cancel()
+	var why error
+	for try := 0; ; try++ {
+		err := m.put(ctx, r)
+		if err == nil && try > 0 { // an earlier try may have stored it, and nobody have heard of that
+			err = m.hint(r.Enterprise)
+		}
+		if behind := (*database.BehindError)(nil); err == nil || errors.As(err, &behind) {
+			return err
+		}
+		if why == nil || ctx.Err() == nil { // that the time is over tells less
+			why = err
+		}
+		if !wait.Backoff(ctx, try) {
+			return pg.Later(0, "the bucket of routes does not answer: %v", why)
+		}
+	}
 }
 
 // put stores a route. Credentials that were told with it stay where there are none now: whoever tells it again could not read them.
@@ -127,12 +151,17 @@ func (m *mirror) put(ctx context.Context, r database.Route) error {
 			_, err = m.routes.Update(ctx, r.Enterprise, value, have.Revision())
 		}
 		if err == nil {
-			return m.nc.Publish(m.names.Moved(r.Enterprise), nil) // applications look by themselves every five seconds
+			return m.hint(r.Enterprise)
 		}
 		if !errors.Is(err, jetstream.ErrKeyExists) { // which is also a revision that has gone by
 			return err
 		}
 	}
+}
+
+// hint has applications look where a tenant is; they do so by themselves every five seconds.
+func (m *mirror) hint(enterprise string) error {
+	return m.nc.Publish(m.names.Moved(enterprise), nil)
 }
 
 // last is what was told last of a tenant, or the zero value.

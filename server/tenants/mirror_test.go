@@ -3,6 +3,7 @@ package tenants
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/bcc94042/instar/providers/database"
 	"github.com/bcc94042/instar/providers/database/cutover"
 	"github.com/bcc94042/instar/providers/database/pg"
+	"github.com/bcc94042/instar/server/servertest"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/streamstest"
@@ -150,6 +152,94 @@ func TestASwitchWaitsWhereAcknowledgementsAreNotStored(t *testing.T) {
 	m.unstored = time.Now().Add(-tenantdb.SeenLife)
 	require.NoError(t, m.await(t.Context(), "acme", 2))
 	require.True(t, m.heard.After(began))
+}
+
+// unsure is a bucket that says when it did not answer.
+type unsure struct {
+	jetstream.KeyValue
+	failed chan error
+}
+
+func (u *unsure) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
+	e, err := u.KeyValue.Get(ctx, key)
+	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+		select {
+		case u.failed <- err:
+		default:
+		}
+	}
+	return e, err
+}
+
+// A switch has one attempt. A connection that is away for a time does not fail it: the route is told when it is back, and so is that it was.
+func TestASwitchWaitsForNATS(t *testing.T) {
+	t.Parallel()
+	o := embedded.Options{Dir: t.TempDir(), Listen: fmt.Sprint("127.0.0.1:", servertest.Port(t)), Open: true, Profile: embedded.OS, Log: slog.New(slog.DiscardHandler)}
+	server, err := embedded.Start(o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Shutdown(context.Background())) })
+	nc, err := streams.Connect(streams.ConnectOptions{URL: "nats://" + o.Listen, Name: "test"})
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	js, err := streams.JetStream(nc)
+	require.NoError(t, err)
+	routes, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "routes"})
+	require.NoError(t, err)
+	bucket := &unsure{routes, make(chan error, 1)}
+	m := &mirror{nc: nc, routes: bucket, seen: seenOf(t, &streamstest.Env{T: t, NC: nc, JS: js}), patience: 3 * time.Second}
+	heard, err := nc.SubscribeSync(m.names.Moved("acme"))
+	require.NoError(t, err)
+	require.NoError(t, server.Shutdown(t.Context()))
+	to := database.Route{Enterprise: "acme", Runtime: cutover.Runtime{DatabaseName: "tenant_acme", Status: "active", Epoch: 5}}
+	err = m.tell(t.Context(), to)
+	require.ErrorContains(t, err, "cannot tell where tenant acme is: the bucket of routes does not answer: ")
+	later, _ := pg.Transient(err)
+	require.True(t, later, "an undo tries it again")
+
+	m.patience = time.Minute
+	<-bucket.failed
+	told := make(chan error, 1)
+	go func() { told <- m.tell(t.Context(), to) }()
+	<-bucket.failed
+	server, err = embedded.Start(o)
+	require.NoError(t, err)
+	require.NoError(t, <-told)
+	last, err := m.last(t.Context(), "acme")
+	require.NoError(t, err)
+	require.Equal(t, to.Runtime, last)
+	_, err = heard.NextMsg(time.Minute)
+	require.NoError(t, err)
+}
+
+// What is known of those who resolve a tenant may break off while a switch waits for them: it is read anew, and one that has not acknowledged is not passed over.
+func TestASwitchGoesOnWaitingWhereTheBucketWasLost(t *testing.T) {
+	t.Parallel()
+	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	seen := seenOf(t, e)
+	_, err := seen.Put(t.Context(), "acme.one", 1, 0)
+	require.NoError(t, err)
+	m := &mirror{nc: e.NC, names: e.Names, seen: seen, patience: time.Minute}
+	told := make(chan error, 1)
+	go func() { told <- m.await(t.Context(), "acme", 2) }()
+	bucket := streams.BucketStream(tenantdb.SeenBucket)
+	e.Eventually("it waits", func() bool {
+		s, err := e.JS.Stream(t.Context(), bucket)
+		return err == nil && s.CachedInfo().State.Consumers > 0
+	})
+	m.mu.Lock() // it looks again when there is somebody to be seen
+	require.NoError(t, e.JS.DeleteStream(t.Context(), bucket))
+	seenOf(t, e)
+	at, err := seen.Put(t.Context(), "acme.one", 1, 0)
+	m.mu.Unlock()
+	require.NoError(t, err)
+	e.Eventually("it waits again", func() bool {
+		s, err := e.JS.Stream(t.Context(), bucket)
+		return err == nil && s.CachedInfo().State.Consumers > 0
+	})
+	require.Empty(t, told)
+	_, err = seen.Put(t.Context(), "acme.one", 2, at)
+	require.NoError(t, err)
+	require.NoError(t, <-told)
 }
 
 // What a resolver says is stored as a number under its own key, without its headers, and answered when it is stored. What is no such thing is not stored, and answered with an error.

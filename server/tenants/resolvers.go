@@ -257,14 +257,32 @@ func (m *mirror) read(msg *nats.Msg) (key string, epoch int64, err error) {
 	return tenant + "." + name, epoch, m.known.note(tenant, name, sight{epoch, time.Now()})
 }
 
-// await returns when every resolver of the tenant that lives has seen the epoch. One that has died is not waited for longer than it is known.
+// await returns when every resolver of the tenant that lives has seen the epoch. One that has died is not waited for longer than it is known. What is known of them is read anew where that breaks off.
 func (m *mirror) await(outer context.Context, enterprise string, epoch int64) error {
 	ctx, cancel := context.WithTimeout(outer, m.patience)
 	defer cancel()
-	if err := m.silence(ctx); err != nil {
-		return err
+	for try := 0; ; try++ {
+		if err := m.silence(ctx); err != nil {
+			return err
+		}
+		behind, err := m.lagging(ctx, enterprise, epoch)
+		switch {
+		case outer.Err() != nil:
+			return outer.Err()
+		case err == nil:
+			return nil
+		case ctx.Err() != nil && len(behind) > 0:
+			return &database.UnheardError{Enterprise: enterprise, Epoch: epoch, Resolvers: slices.Sorted(maps.Keys(behind))}
+		case !wait.Backoff(ctx, try): // which is not to say that there is nobody
+			return pg.Later(0, "cannot see who knows where tenant %s is within %s: %v", enterprise, m.patience, err)
+		}
 	}
-	behind, after := map[string]time.Time{}, uint64(0)
+}
+
+// lagging waits for those who resolve the tenant, and have not seen the epoch. Where it fails, or its time is over, it returns those that it knows.
+func (m *mirror) lagging(ctx context.Context, enterprise string, epoch int64) (behind map[string]time.Time, err error) {
+	behind = map[string]time.Time{}
+	after := uint64(0)
 	for first := true; first || len(behind) > 0; first = false { // first who is behind; then, until the first of them dies, what they say
 		next, stop := context.WithTimeout(ctx, until(behind))
 		var failed error
@@ -285,18 +303,14 @@ func (m *mirror) await(outer context.Context, enterprise string, epoch int64) er
 		over := next.Err() != nil
 		stop()
 		switch {
-		case outer.Err() != nil:
-			return outer.Err()
-		case ctx.Err() != nil && len(behind) == 0: // which is not to say that there is nobody
-			return pg.Later(0, "cannot see who knows where tenant %s is within %s", enterprise, m.patience)
 		case ctx.Err() != nil:
-			return &database.UnheardError{Enterprise: enterprise, Epoch: epoch, Resolvers: slices.Sorted(maps.Keys(behind))}
+			return behind, ctx.Err()
 		case failed != nil && !over:
-			return pg.Later(0, "cannot see who knows where tenant %s is: %v", enterprise, failed)
+			return behind, failed
 		}
 		maps.DeleteFunc(behind, func(_ string, end time.Time) bool { return !time.Now().Before(end) })
 	}
-	return nil
+	return nil, nil
 }
 
 // silence waits until acknowledgements can be heard and stored, and all who live have been heard since the last silence.
