@@ -137,6 +137,34 @@ func (l *loses) set(on bool) {
 	l.on = on
 }
 
+// The server ends after what a tenant has written was brought back, and before it knows that: whoever goes on finds the rows there, and the numbers that they took are not given out again.
+func TestSequencesAreAheadOfWhatWasBroughtBack(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var on, through, lost bool
+	f := setupFaulty(t, "numbered", func(sql string) databasetest.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		through = on && (through || strings.Contains(sql, "set_config('instar.fence'"))
+		if !through || lost || !strings.HasPrefix(strings.ToLower(sql), "commit") {
+			return databasetest.None
+		}
+		lost = true
+		return databasetest.Lost
+	}, none)
+	f.command("request", `{}`)
+	require.Equal(t, machine.Ready, f.e.State, "%v", f.e.LastError)
+	databasetest.Exec(t, pg.Address{DSN: f.target.DSN, Database: "tenant_numbered"}, `insert into public.orders (enterprise_id, total) select 'numbered', i from generate_series(1, 3) i`)
+	mu.Lock()
+	on = true
+	mu.Unlock()
+	f.command("revert", `{"keepWrites":true}`)
+	require.Equal(t, machine.RolledBack, f.e.State, "%v", f.e.LastError)
+	require.True(t, lost)
+	require.Equal(t, "23", databasetest.Ask(t, f.source, `select count(*)::text from public.orders where enterprise_id = 'numbered'`))
+	databasetest.Exec(t, f.source, `insert into public.orders (enterprise_id, total) values ('other', 1)`)
+}
+
 // The network fails at commits, before or after the server has got them, in every step: what was committed is found, and what was not is done.
 func TestANetworkThatFailsAtCommits(t *testing.T) {
 	t.Parallel()

@@ -234,21 +234,21 @@ func (m *Mover) Again(ctx context.Context, of []*Keys) error {
 }
 
 // Back copies rows from the target into the source, in one transaction of the source, which begins with take: parents come before their
-// children, and go after them. No trigger of the source fires but those that always do. A key that another tenant has taken is refused.
+// children, and go after them. No trigger of the source fires but those that always do. A key that another tenant has taken is refused. Its sequences go ahead first: whoever repeats it after the commit finds the rows there, and
+// does not look at sequences again.
 func (m *Mover) Back(ctx context.Context, of []*Keys, take func(pgx.Tx) error) error {
 	replica := *m
 	replica.Source.Replica = true
 	return replica.both(ctx, func(source, target *pgx.Conn) error {
-		err := pgx.BeginFunc(ctx, source, func(tx pgx.Tx) error {
+		if err := m.ahead(ctx, source, target, of); err != nil {
+			return err
+		}
+		return pgx.BeginFunc(ctx, source, func(tx pgx.Tx) error {
 			if err := take(tx); err != nil {
 				return err
 			}
 			return m.back(ctx, tx, source, target, of)
 		})
-		if err != nil {
-			return err
-		}
-		return m.ahead(ctx, source, target, of)
 	})
 }
 
