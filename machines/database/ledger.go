@@ -24,7 +24,8 @@ const ActionSettle = "settle_writes"
 // because the session is older than its switch. Where it is not done, nothing is.
 const ActionCheck = "check_tenant_runtime"
 
-const actionLift = "lift_fence"
+// ActionLift lets the tenant's writers in again. It leaves the fence of a tenant that was closed before the session: it is skipped then.
+const ActionLift = "lift_fence"
 
 // ActionAdmit is [session.ActionAdmit].
 const ActionAdmit = session.ActionAdmit
@@ -107,7 +108,7 @@ func Undo(ledger []Entry) []Action {
 		case KindRuntime:
 			list = append(list, LeadBack(ledger)...)
 		case KindFence:
-			list = append(list, Action{Name: actionLift, Kind: e.Kind})
+			list = append(list, Action{Name: ActionLift, Kind: e.Kind})
 		case KindReplication:
 			list = append(list, Action{Name: "remove_replication", Kind: e.Kind})
 		case KindDatabase:
@@ -124,7 +125,7 @@ func LeadBack(ledger []Entry) []Action {
 	if slices.ContainsFunc(ledger, func(e Entry) bool { return e.Kind == KindFence && e.State != session.Undone }) {
 		return list
 	}
-	return append(list, Action{Name: actionLift, Kind: KindFence})
+	return append(list, Action{Name: ActionLift, Kind: KindFence})
 }
 
 // Switch reports whether a ledger has a switch that was tried and not taken back, and whether it is known to have been done.

@@ -150,25 +150,6 @@ func TestARevertWithoutWritesNeedsNoConsent(t *testing.T) {
 	require.Equal(t, "none", s.runtime())
 }
 
-func TestATenantIsClosed(t *testing.T) {
-	t.Parallel()
-	s, target := ready(t, "over", "tenant_over")
-	var told []database.Route
-	s.p.Told = recorded(&told)
-	before := databasetest.Rows(t, s.p.Source, "orders", "")
-	s.command("deprovision", `{"tenant":"over"}`)
-	require.Equal(t, machine.Retired, s.e.State, "%v", s.e.LastError)
-	require.Equal(t, "dedicated_db deprovisioned", databasetest.Ask(t, s.p.Source, `select isolation_mode || ' ' || status from public.tenant_runtime where enterprise_id = 'over' and database_name is null`))
-	require.Equal(t, database.Deprovisioned, told[len(told)-1].Status)
-	_, err := pg.Connect(t.Context(), target)
-	require.Equal(t, pg.NoDatabase, pg.State(err))
-	require.Equal(t, before, databasetest.Rows(t, s.p.Source, "orders", ""))
-	require.Equal(t, pg.ReadOnly, pg.State(exec(t, s.p.Source, `update public.settings set value = 'x' where enterprise_id = 'over'`)))
-
-	s.command("request", `{"enterpriseId":"over"}`)
-	require.Equal(t, machine.Ready, s.e.State, "the next life: %v", s.e.LastError)
-}
-
 func TestCredentialsAreRotated(t *testing.T) {
 	t.Parallel()
 	s, _ := ready(t, "turned", "tenant_turned")

@@ -80,7 +80,7 @@ func (j *job) alone(ctx context.Context) (verified machine.Verified, err error) 
 		return verified, json.Unmarshal([]byte(result), &verified)
 	}
 	if err == nil && !ended {
-		err = j.source.Lift(ctx, j.report.Tables)
+		err = j.lift(ctx)
 	}
 	if err != nil {
 		return verified, err
@@ -115,7 +115,7 @@ func (j *job) follow(ctx context.Context) (v machine.Verified, err error) {
 	}
 	defer func() {
 		if err != nil { // the tenant goes on writing where it is
-			err = errors.Join(err, j.source.Lift(context.WithoutCancel(ctx), j.report.Tables))
+			err = errors.Join(err, j.lift(context.WithoutCancel(ctx)))
 		}
 	}()
 	if err := j.source.Fence(ctx, j.report.Tables); err != nil {

@@ -89,6 +89,7 @@ type job struct {
 
 	unreached error // why an undo goes on without the target
 	entered   int64 // the epoch under which a tenant was let in
+	stays     bool  // the fence, as the tenant is closed
 }
 
 // Perform does one task.
@@ -240,5 +241,5 @@ func (j *job) halt(ctx context.Context) error {
 	if err != nil || there { // then the session is older than its switch
 		return err
 	}
-	return j.source.Lift(ctx, j.report.Tables) // the attempt that has raised the fence may not do that any more
+	return j.lift(ctx) // the attempt that has raised the fence may not do that any more
 }

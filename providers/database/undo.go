@@ -41,7 +41,7 @@ func (j *job) undo(ctx context.Context) (any, error) {
 		} else if err != nil {
 			r.Error, stopped = pg.Discreet(err.Error()), a.Stop
 		} else {
-			r.Done, r.Epoch = true, j.entered
+			r.Done, r.Epoch, r.Skipped = true, j.entered, j.stays && a.Name == machine.ActionLift
 		}
 		out.Actions = append(out.Actions, r)
 	}
@@ -81,7 +81,7 @@ func (j *job) unsettled(ctx context.Context, err error) bool {
 
 // guarded performs one action. The fence and the database of a tenant that is in it stay: the actions before these led it elsewhere, or the session is older than its switch.
 func (j *job) guarded(ctx context.Context, a machine.Action, anothers bool) error {
-	if !anothers && (a.Name == "lift_fence" || a.Name == "delete_database") {
+	if !anothers && (a.Name == machine.ActionLift || a.Name == "delete_database") {
 		if err := j.elsewhere(ctx); err != nil {
 			return err
 		}
@@ -103,6 +103,18 @@ func (j *job) restore(ctx context.Context) error {
 	return j.source.RestoreKept(ctx, j.name)
 }
 
+// lift lets the tenant's writers in again, unless the tenant was closed before this session: its rows in the shared database stay closed then, whoever has raised the fence last.
+func (j *job) lift(ctx context.Context) error {
+	now, err := j.source.Read(ctx)
+	if err != nil && !pg.NotSetUp(err) {
+		return err
+	}
+	if j.stays = err == nil && now.IsolationMode == cutover.Dedicated && now.DatabaseName == "" && now.Status == Deprovisioned; j.stays {
+		return nil
+	}
+	return j.source.Lift(ctx, j.report.Tables)
+}
+
 // act performs one action.
 func (j *job) act(ctx context.Context, a machine.Action) error {
 	switch a.Name {
@@ -120,8 +132,8 @@ func (j *job) act(ctx context.Context, a machine.Action) error {
 		return j.letIn(ctx)
 	case machine.ActionSettle:
 		return j.settle(ctx)
-	case "lift_fence":
-		return j.source.Lift(ctx, j.report.Tables)
+	case machine.ActionLift:
+		return j.lift(ctx)
 	case "remove_replication":
 		if j.unreached != nil { // what the shared database has of it keeps its log
 			return errors.Join(j.unreached, j.link.Unslot(ctx, 0), j.link.Unpublish(ctx))

@@ -114,7 +114,7 @@ func (s *Source) Take(ctx context.Context) error {
 	})
 }
 
-// take locks the row of the tenant until the end of the transaction.
+// take locks the row of the tenant until the end of the transaction. What a life of a session has kept of the routing, which ended without restoring it, is not that of the next one.
 func (s *Source) take(ctx context.Context, tx pgx.Tx) error {
 	if _, err := tx.Exec(ctx, `insert into instar.attempt (enterprise_id, session, fence) values ($1, $2, $3) on conflict do nothing`, s.Enterprise, s.Session, s.Attempt); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (s *Source) take(ctx context.Context, tx pgx.Tx) error {
 	if fence > s.Attempt {
 		return &pg.ObsoleteError{Fence: s.Attempt, Seen: fence}
 	}
-	_, err := tx.Exec(ctx, `update instar.attempt set previous = case when session = $2 then previous end, session = $2, fence = $3, ended = false where enterprise_id = $1`, s.Enterprise, s.Session, s.Attempt)
+	_, err := tx.Exec(ctx, `update instar.attempt set previous = case when session = $2 and not ended then previous end, session = $2, fence = $3, ended = false where enterprise_id = $1`, s.Enterprise, s.Session, s.Attempt)
 	if err != nil || s.Run == "" {
 		return err
 	}
