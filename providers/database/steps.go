@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
 	machine "github.com/bcc94042/instar/machines/database"
@@ -142,6 +143,9 @@ func (j *job) fits(ctx context.Context) error {
 	}
 	defer pg.Close(conn)
 	problems, err := catalog.Unlike(ctx, conn, j.Catalogue, j.report.Tables)
+	if err == nil && len(problems) == 0 {
+		problems, err = j.broken(ctx, conn)
+	}
 	if err != nil || len(problems) == 0 {
 		return err
 	}
@@ -150,6 +154,16 @@ func (j *job) fits(ctx context.Context) error {
 		texts[i] = p.String()
 	}
 	return pg.Refuse("%d things of the shared database do not fit into what the migrations make: %s", len(problems), strings.Join(texts, "; "))
+}
+
+// broken are demands of the target that rows of the tenant break.
+func (j *job) broken(ctx context.Context, target *pgx.Conn) ([]catalog.Problem, error) {
+	source, err := pg.Connect(ctx, j.Source)
+	if err != nil {
+		return nil, fmt.Errorf("source: %w", err)
+	}
+	defer pg.Close(source)
+	return catalog.Broken(ctx, source, target, j.report.Tables, j.body.Request.EnterpriseID)
 }
 
 // quiet removes the slot that notes which rows are written after a step that has failed: nobody knows when the next one comes, and it keeps the log of the source until then.

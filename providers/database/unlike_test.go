@@ -13,6 +13,38 @@ import (
 	"github.com/bcc94042/instar/providers/database/pg"
 )
 
+// Rows that the tenant's own database would refuse are named before the fence; those of others are not asked, nor is what holds of all.
+func TestRowsThatTheMigrationsRefuseAreNamedBeforeTheFence(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "strict")
+	dir := t.TempDir()
+	databasetest.WriteMigrations(t, dir, "00099_strict.sql", `-- +goose Up
+alter table public.settings alter value set not null;
+alter table public.orders add constraint small check (total < 10), add constraint positive check (total > 0);
+create unique index on public.lines (article);
+create unique index on public.lines (order_id, article);
+create unique index on public.names (lower(name)) where nick is not null;
+-- +goose StatementBegin
+create function public.fine(text) returns boolean language sql immutable as 'select true';
+-- +goose StatementEnd
+alter table public.names add constraint fine check (public.fine(nick));
+`)
+	s.p.Migrations.Files = os.DirFS(dir)
+	s.command("request", `{}`)
+	d := s.e.Data.(*machine.Data)
+	require.Equal(t, []any{machine.Failed, machine.Migrating, "MIGRATIONS_FAILED", 1}, []any{s.e.State, d.FailedFrom, s.e.LastError.Code, d.FailedAttempt}, "%v", s.e.LastError)
+	const breaks = "rows of the tenant break what the shared database does not demand: "
+	require.Contains(t, s.e.LastError.Message, "3 things of the shared database do not fit into what the migrations make: ")
+	require.Contains(t, s.e.LastError.Message, "orders: "+breaks+"check ((total < (10)::numeric))")
+	require.Contains(t, s.e.LastError.Message, "lines: "+breaks+"unique (article)")
+	require.Contains(t, s.e.LastError.Message, "settings: "+breaks+"value is never null")
+	databasetest.Exec(t, s.p.Source, `
+		update public.settings set value = 'v' where enterprise_id = 'strict' and value is null; update public.orders set total = 1 where enterprise_id = 'strict';
+		update public.lines l set article = concat(order_id, n) from public.orders o where o.id = order_id and enterprise_id = 'strict'`)
+	s.command("retry", ``)
+	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
+}
+
 // What the migrations lack is named before the tenant's writers are refused for it. It is taken back, or goes on with a migration more.
 func TestWhatTheMigrationsLackIsNamedBeforeTheFence(t *testing.T) {
 	t.Parallel()

@@ -47,8 +47,8 @@ var Catalogue = catalog.Catalogue{Tables: map[string]catalog.Rule{"countries": {
 // Tables are those that are moved.
 var Tables = []string{"countries", "events", "lines", "names", "orders", "remarks", "settings"}
 
-// Refused has rows of a shared database be refused by a column of the target that is never null, so that their copy fails, behind the fence.
-const Refused = `alter table public.lines alter article drop not null; update public.lines set article = null`
+// Refused has rows of a shared database be refused by a type of the target that lacks a value of theirs, so that their copy fails, behind the fence.
+const Refused = `alter type public.colour rename value 'red' to 'mauve'`
 
 // Config are settings of a cluster that can replicate, and begins to at once: by itself, it starts one subscription in five seconds.
 var Config = map[string]string{
