@@ -3,16 +3,19 @@ package tenants
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/bcc94042/instar/api/problem"
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database/pg"
+	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
 )
@@ -27,28 +30,34 @@ type Sessions struct {
 	holding []string
 }
 
-// remembered is how long the door knows what it has admitted: the index has it within that time.
+// AdmittedBucket has which session of each tenant was let in last. All nodes ask it, so that of two requests that come to two nodes at once one is the first.
+const AdmittedBucket = "tenant_admitted"
+
+// remembered is how long it has that: the index of each node has the session within that time.
 const remembered = 10 * time.Second
 
 // door refuses requests that no server takes, and a second session of a tenant: of any machine.
 type door struct {
-	next  func(publish.Command) error // of other machines
-	takes func(context.Context, *machine.RequestBody) error
-	kinds map[string]*Sessions // by machine; complete before the first request
-
-	mu       sync.Mutex
-	admitted map[string]entrant // by tenant
+	next     func(publish.Command) error // of other machines
+	takes    func(context.Context, *machine.RequestBody) error
+	kinds    map[string]*Sessions // by machine; complete before the first request
+	admitted *kv.Bucket[entrant]  // by tenant
 }
 
 // entrant is a session that was let in.
 type entrant struct {
-	machine, key string
-	version      uint64 // that the index had of it then
-	until        time.Time
+	Machine string `json:"machine"`
+	Key     string `json:"key"`
+	Version uint64 `json:"version"` // that the index had of it then
 }
 
-func newDoor(takes func(context.Context, *machine.RequestBody) error) *door {
-	return &door{takes: takes, kinds: map[string]*Sessions{}, admitted: map[string]entrant{}}
+func newDoor(ctx context.Context, h *server.Host, takes func(context.Context, *machine.RequestBody) error) (*door, error) {
+	name := h.Deps.Names.Bucket(AdmittedBucket)
+	if err := streams.EnsureBucket(ctx, h.Deps.JS, name, "Which session of a tenant was let in last", remembered, h.Replicas); err != nil {
+		return nil, err
+	}
+	admitted, err := kv.Open(ctx, h.Deps.JS, name, kv.JSON[entrant]())
+	return &door{takes: takes, kinds: map[string]*Sessions{}, admitted: admitted}, err
 }
 
 func (d *door) share(s Sessions) {
@@ -79,10 +88,11 @@ func (d *door) admit(cmd publish.Command) error {
 	case asked == nil:
 		return nil
 	}
-	if p := d.taken(asked); p != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if p := d.taken(ctx, asked); p != nil {
 		return p
 	}
-	enterprise := asked.EnterpriseID
 	for _, k := range d.kinds {
 		select {
 		case <-k.Index.Ready():
@@ -90,19 +100,19 @@ func (d *door) admit(cmd publish.Command) error {
 			return problem.Unavailable("the sessions are still being read; this request stored nothing")
 		}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if key, state := d.holder(enterprise, cmd.Machine, cmd.Key); key != "" {
-		return problem.New(machines.CodeExists, fmt.Sprintf("session %s has the tenant %s and is %s; a tenant has one session at a time", key, enterprise, state))
+	if key, state := d.holder(asked.EnterpriseID, cmd.Machine, cmd.Key); key != "" {
+		return second(asked.EnterpriseID, key, state)
 	}
-	d.remember(enterprise, entrant{machine: cmd.Machine, key: cmd.Key, until: time.Now().Add(remembered)})
-	return nil
+	return d.enter(ctx, asked.EnterpriseID, cmd.Machine, cmd.Key)
+}
+
+// second refuses a second session.
+func second(enterprise, key, state string) error {
+	return problem.New(machines.CodeExists, fmt.Sprintf("session %s has the tenant %s and is %s; a tenant has one session at a time", key, enterprise, state))
 }
 
 // taken is why no server takes a request, or nil.
-func (d *door) taken(asked *machine.RequestBody) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
+func (d *door) taken(ctx context.Context, asked *machine.RequestBody) error {
 	err := d.takes(ctx, asked)
 	if err == nil {
 		return nil
@@ -113,17 +123,37 @@ func (d *door) taken(asked *machine.RequestBody) error {
 	return problem.Invalid("body", err.Error())
 }
 
-// remember notes who was let in, and forgets who was long ago.
-func (d *door) remember(enterprise string, e entrant) {
-	for name, old := range d.admitted {
-		if !time.Now().Before(old.until) {
-			delete(d.admitted, name)
+// enter lets a session in, unless another one was a moment ago: no index may have that yet.
+func (d *door) enter(ctx context.Context, enterprise, of, key string) error {
+	e := entrant{Machine: of, Key: key}
+	if item, known := d.kinds[of].Index.Get(key); known {
+		e.Version = item.Version
+	}
+	for {
+		last, err := d.admitted.Get(ctx, enterprise)
+		if err == nil && (last.Value.Key != key || last.Value.Machine != of) && !d.ended(last.Value) {
+			return second(enterprise, said(last.Value.Machine, last.Value.Key), "being requested")
+		}
+		if err == nil || errors.Is(err, kv.ErrNotFound) {
+			_, err = d.admitted.Put(ctx, enterprise, e, last.Revision)
+		}
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, kv.ErrConflict) {
+			return problem.Unavailable("it cannot be seen whether another session was let in: " + err.Error() + "; this request stored nothing")
 		}
 	}
-	if item, known := d.kinds[e.machine].Index.Get(e.key); known {
-		e.version = item.Version
+}
+
+// ended reports whether a session that was let in has ended since. That [door.holder] has not found it says nothing of that: the index may have got it in between.
+func (d *door) ended(e entrant) bool {
+	kind := d.kinds[e.Machine]
+	if kind == nil {
+		return false
 	}
-	d.admitted[enterprise] = e
+	item, known := kind.Index.Get(e.Key)
+	return known && item.Version > e.Version && !slices.Contains(kind.holding, item.State)
 }
 
 // holders are all sessions that have a tenant, by their machines.
@@ -145,21 +175,14 @@ func (d *door) holders() iter.Seq2[string, index.Item] {
 	}
 }
 
-// holder is another session that has a tenant: one that has not ended, of any machine, in any namespace; or one that was let in just now.
+// holder is another session that has a tenant: one that has not ended, of any machine, in any namespace.
 func (d *door) holder(enterprise, of, key string) (other, state string) {
 	for name, item := range d.holders() {
 		if tenant, _ := item.Value.(string); tenant == enterprise && (item.Key != key || name != of) {
 			return said(name, item.Key), item.State
 		}
 	}
-	e, recent := d.admitted[enterprise]
-	if !recent || e.key == key && e.machine == of || !time.Now().Before(e.until) {
-		return "", ""
-	}
-	if item, known := d.kinds[e.machine].Index.Get(e.key); known && item.Version > e.version {
-		return "", "" // it has ended since, or the index would have shown it
-	}
-	return said(e.machine, e.key), "being requested"
+	return "", ""
 }
 
 // said is a session as the answer names it: those of machines/database by their keys.

@@ -93,10 +93,13 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 			return server.Work{}, fmt.Errorf("tenants.migrations: %w", err)
 		}
 	}
-	d := newDoor(func(ctx context.Context, r *machine.RequestBody) error {
+	d, err := newDoor(ctx, h, func(ctx context.Context, r *machine.RequestBody) error {
 		_, _, err := p.catalogue.place(ctx, r)
 		return err
 	})
+	if err != nil {
+		return server.Work{}, err
+	}
 	d.share(Sessions{Machine: machine.Machine, Index: h.Indexes.Get(machine.Machine.Name), Asks: asks})
 	if err := audits(ctx, h); err != nil {
 		return server.Work{}, err

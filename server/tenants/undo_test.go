@@ -12,6 +12,7 @@ import (
 
 	"github.com/bcc94042/instar/providers/database/databasetest"
 	"github.com/bcc94042/instar/providers/database/pg"
+	"github.com/bcc94042/instar/server/servertest"
 )
 
 // clean requires that nothing of a tenant's session is left, but what was put aside.
@@ -58,6 +59,33 @@ func TestOneOfManySessionsHasTheTenant(t *testing.T) {
 	require.Len(t, slices.DeleteFunc(slices.Clone(ends), func(s string) bool { return s != "ready" }), 1, "%v", ends)
 	databasetest.Same(t, w.source, w.target("wanted"), "wanted")
 	require.Equal(t, "1", databasetest.Ask(t, w.source, `select count(*)::text from public.tenant_runtime`))
+}
+
+// Two nodes are asked for a session of the same tenant at the same moment: one of the requests is refused, whichever node it came to.
+func TestOneOfTwoNodesLetsASessionIn(t *testing.T) {
+	t.Parallel()
+	const n = 12
+	w := setup(t, 1, "early")
+	listen := fmt.Sprint("127.0.0.1:", servertest.Port(t))
+	startNATS(t, t.TempDir(), listen)
+	w.Config.NATS.URL, w.Config.NATS.Listen, w.Config.Node = "nats://"+listen, "", "first"
+	w.Start()
+	other := servertest.Process{T: t, Config: w.Config}
+	other.Config.Data, other.Config.Node = t.TempDir(), "second"
+	other.Start()
+	for i := range n {
+		var both sync.WaitGroup
+		var status [2]int
+		for j, node := range []*servertest.Process{&w.Process, &other} {
+			both.Go(func() {
+				status[j], _ = node.Do("POST", path(fmt.Sprint("early-", i), fmt.Sprint("s", j))+"/request", `{"approval":true,"allowEmpty":true}`)
+			})
+		}
+		both.Wait()
+		slices.Sort(status[:])
+		require.Less(t, status[0], 300)
+		require.Equal(t, http.StatusConflict, status[1], "tenant %d", i)
+	}
 }
 
 // Cancel comes at each version in turn; where it is too late for that, the tenant is moved. Afterwards there is nothing, or everything.
