@@ -82,6 +82,31 @@ func (r *Recorder) open(w *consumertest.World) {
 	require.NoError(w.T, r.feed.Open(w.Ctx, &r.Deps))
 }
 
+// What no event tells has one record, however often it is noted, and the events that were recorded before it are not recorded again.
+func TestWhatNoEventTellsIsNoted(t *testing.T) {
+	t.Parallel()
+	w := world(t)
+	w.Ask(consumertest.ToThing("b", "create", ""))
+	record(w, 1)
+	before, chains := all(w), new(Chains)
+	rec := audit.Record{
+		Class: "state", EventID: "dropped-q_b", EventType: "thing.dropped", Timestamp: time.Now().UTC(), Actor: audit.RecordActor{Type: audit.Scheduler, ID: "sweep"},
+		Target: audit.RecordTarget{Machine: "thing", SessionID: "default.b"}, Result: audit.RecordResult{Success: true},
+	}
+	require.NoError(t, Note(w.Ctx, w.Deps, chains, rec))
+	require.NoError(t, Note(w.Ctx, w.Deps, new(Chains), rec), "another node")
+	got := all(w)
+	require.Len(t, got, len(before)+1)
+	require.Equal(t, "thing.dropped", got["dropped-q_b"].EventType)
+	require.NoError(t, w.JS.DeleteConsumer(w.Ctx, streams.EventStream, Consumer("thing")))
+	w.Ask(consumertest.ToThing("b", "add", `{"n":1}`))
+	record(w, len(before)+2)
+	require.Len(t, all(w), len(before)+2)
+	rec.EventID = "dropped-q_c"
+	require.NoError(t, Note(w.Ctx, w.Deps, chains, rec), "what it knew of the chain is old")
+	require.Len(t, all(w), len(before)+3)
+}
+
 func TestEachEventHasOneRecord(t *testing.T) {
 	t.Parallel()
 	w := world(t)

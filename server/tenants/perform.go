@@ -10,9 +10,12 @@ import (
 	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database"
+	"github.com/bcc94042/instar/providers/database/admin"
 	"github.com/bcc94042/instar/providers/database/pg"
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/streams"
+	records "github.com/bcc94042/instar/streams/audit"
 )
 
 // target is a server with what moves tenants there.
@@ -26,6 +29,7 @@ type performer struct {
 	servers   []*target
 	catalogue *catalogue
 	mirror    *mirror
+	records   func(context.Context, records.Record) error // appends one to the audit
 }
 
 // planning is the effect that chooses a server.
@@ -124,6 +128,26 @@ func (p *performer) Watch(ctx context.Context, _ func(string)) error {
 	<-ctx.Done()
 	return nil
 }
+
+// dropped has the audit record that a database is gone which was put aside.
+func (p *performer) dropped(ctx context.Context, a admin.Away) error {
+	kind, key, other := strings.Cut(a.Session, "/")
+	if !other {
+		kind, key = machine.Machine.Name, a.Session
+	}
+	_, tenant, _, err := streams.SplitKey(key)
+	if err != nil {
+		return nil // nobody knows whose it was
+	}
+	return p.records(ctx, records.Record{
+		Class: string(machines.ClassResource), EventID: "dropped-" + a.StoredAs, EventType: EventDropped, Timestamp: time.Now().UTC(), Actor: records.RecordActor{Type: records.Scheduler, ID: Role},
+		Target: records.RecordTarget{Machine: kind, SessionID: key, TenantID: tenant, EnterpriseID: tenant}, Resource: &records.RecordResource{Type: machine.KindDatabase, ID: a.Name, Action: "deleted"},
+		Result: records.RecordResult{Success: true}, Metadata: map[string]string{"storedAs": a.StoredAs},
+	})
+}
+
+// EventDropped is the type of the record of a database that was dropped when its grace period was over. No session tells of it: it may have gone.
+const EventDropped = "provisioning.db.dropped"
 
 // sweep drops the databases whose grace period is over, and tells again where tenants are.
 func (p *performer) sweep(ctx context.Context, h *server.Host) {

@@ -18,6 +18,7 @@ import (
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/server/keyset"
+	records "github.com/bcc94042/instar/streams/audit"
 )
 
 // The roles: one drops what was taken back, one records what happens, and one copies the records to where they stay.
@@ -62,7 +63,8 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	for name, r := range t.Tables {
 		rules[name] = catalog.Rule{Kind: catalog.Kind(r.Kind), Column: r.Column, Via: r.Via}
 	}
-	p := &performer{}
+	chains := new(audit.Chains)
+	p := &performer{records: func(ctx context.Context, r records.Record) error { return audit.Note(ctx, h.Deps, chains, r) }}
 	if p.catalogue, err = newCatalogue(ctx, h); err != nil {
 		return server.Work{}, err
 	}
@@ -78,7 +80,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 			return server.Work{}, fmt.Errorf("cannot read the address of server %s: %w", s.Name, err)
 		}
 		p.servers = append(p.servers, &target{TenantServer: s, provider: &database.Provider{
-			Source: pg.Address{DSN: source}, From: t.Source.From, Server: &admin.Server{Name: s.Name, Region: s.Region, DSN: dsn, Host: s.Host},
+			Source: pg.Address{DSN: source}, From: t.Source.From, Server: &admin.Server{Name: s.Name, Region: s.Region, DSN: dsn, Host: s.Host, Dropped: p.dropped},
 			Catalogue: catalog.Catalogue{Schemas: t.Schemas, Column: t.Column, Tables: rules}, Migrations: schema.Set{Files: os.DirFS(t.Migrations)}, Keys: keys,
 			RangeRows: t.RangeRows, Parallel: t.Parallel, Rate: t.BytesPerSecond(), Grace: t.Grace, Told: p.mirror.tell, Last: p.mirror.last,
 		}})
@@ -111,7 +113,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	if err := left.gauges(h); err != nil {
 		return server.Work{}, err
 	}
-	all := &Databases{performer: p, keys: keys, door: d, chains: new(audit.Chains)}
+	all := &Databases{performer: p, keys: keys, door: d, chains: chains}
 	all.Audit(ctx, h, RoleAudit, machine.Machine)
 	h.API(func(o *api.Options) {
 		d.next, o.Admit = o.Admit, d.admit

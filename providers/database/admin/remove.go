@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -77,8 +78,8 @@ func putAway(ctx context.Context, conn *pgx.Conn, spec Spec, grace time.Duration
 	to := aside(spec)
 	// First where it will be: if the process ends after the renaming, the next call finds it there.
 	_, err = conn.Exec(ctx, `
-		with e as (update instar.tenant_database set stored_as = $2, drop_after = now() + $3 where name = $1 returning name, stored_as, drop_after)
-		insert into instar.put_away (name, stored_as, drop_after) select * from e on conflict (stored_as) do update set drop_after = excluded.drop_after`, spec.Name, to, grace)
+		with e as (update instar.tenant_database set stored_as = $2, drop_after = now() + $3 where name = $1 returning name, stored_as, drop_after, session)
+		insert into instar.put_away (name, stored_as, drop_after, session) select * from e on conflict (stored_as) do update set drop_after = excluded.drop_after`, spec.Name, to, grace)
 	if err != nil {
 		return err
 	}
@@ -146,6 +147,9 @@ func disconnect(ctx context.Context, conn *pgx.Conn, name, role string) error {
 	}
 }
 
+// Away is a database that was put away.
+type Away struct{ Name, StoredAs, Session string }
+
 // Sweep drops the databases whose grace period is over at that time, and returns the names that they had. The role goes with the last one of its name. What cannot be
 // dropped is told, stays for the next sweep, and keeps no other.
 func (s *Server) Sweep(ctx context.Context, now time.Time) (gone []string, err error) {
@@ -156,15 +160,16 @@ func (s *Server) Sweep(ctx context.Context, now time.Time) (gone []string, err e
 		if err := register(ctx, conn); err != nil {
 			return err
 		}
-		rows, err := conn.Query(ctx, `select name, stored_as from instar.put_away where drop_after <= $1 order by name, stored_as`, now)
+		rows, err := conn.Query(ctx, `
+			select name, stored_as, coalesce(session, (select shobj_description(oid, 'pg_database') from pg_database where datname = stored_as), '') from instar.put_away where drop_after <= $1 order by name, stored_as`, now)
 		if err != nil {
 			return err
 		}
-		type away struct{ Name, StoredAs string }
-		list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[away])
+		list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Away])
 		errs := []error{err}
 		for _, a := range list {
-			err := locked(ctx, conn, a.Name, func() error { return drop(ctx, conn, a.Name, a.StoredAs) })
+			a.Session = strings.TrimPrefix(a.Session, Tag("")) // of an earlier version it is in the comment only
+			err := locked(ctx, conn, a.Name, func() error { return s.drop(ctx, conn, a) })
 			if err == nil {
 				gone = append(gone, a.Name)
 			}
@@ -175,9 +180,15 @@ func (s *Server) Sweep(ctx context.Context, now time.Time) (gone []string, err e
 	return gone, err
 }
 
-func drop(ctx context.Context, conn *pgx.Conn, name, storedAs string) error {
+func (s *Server) drop(ctx context.Context, conn *pgx.Conn, a Away) error {
+	name, storedAs := a.Name, a.StoredAs
 	if _, err := conn.Exec(ctx, fmt.Sprintf(`drop database if exists %s with (force)`, pg.Ident(storedAs))); err != nil {
 		return fmt.Errorf("cannot drop database %s: %w", storedAs, err)
+	}
+	if s.Dropped != nil {
+		if err := s.Dropped(ctx, a); err != nil {
+			return fmt.Errorf("database %s is dropped, and it cannot be told: %w", storedAs, err)
+		}
 	}
 	var last bool
 	err := conn.QueryRow(ctx, `

@@ -18,6 +18,9 @@ type Server struct {
 	DSN    string // to the maintenance database, of a role that [Server.Check] finds nothing lacking of
 	Host   string // host:port that applications are told, and that [Server.Try] goes to; that of the DSN when empty
 
+	// Dropped is called for each database that Sweep has dropped, again with the next sweep where it fails. Nil is not.
+	Dropped func(ctx context.Context, a Away) error
+
 	Kept *pg.Kept // where connections stay between two calls; each is a new one when nil
 }
 
@@ -70,7 +73,8 @@ func register(ctx context.Context, conn *pgx.Conn) error {
 			create table if not exists instar.tenant_past (name text, session text, fence bigint not null, primary key (name, session));
 			create table if not exists instar.template (name text primary key, used_at timestamptz not null);
 			create table if not exists instar.put_away (stored_as text primary key, name text not null, drop_after timestamptz not null);
-			insert into instar.put_away (stored_as, name, drop_after) select stored_as, name, drop_after from instar.tenant_database where state = 'quarantined' and drop_after is not null
+			alter table instar.put_away add column if not exists session text;
+			insert into instar.put_away (stored_as, name, drop_after, session) select stored_as, name, drop_after, session from instar.tenant_database where state = 'quarantined' and drop_after is not null
 				on conflict do nothing`)
 		return err
 	})
