@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 	"github.com/bcc94042/instar/streams/streamstest"
 )
 
@@ -70,4 +71,21 @@ func TestARestoreNoticesALossThatOthersHaveMadeUpFor(t *testing.T) {
 		bytes.NewReader(compressed(t, string(text(lines[:600])))), await(lose), bytes.NewReader(compressed(t, string(text(append(lines[600:], end)))))))
 	require.ErrorIs(t, err, ErrForgotten)
 	require.ErrorContains(t, err, "stream EVENTS ends at ")
+}
+
+// An event that is in a backup twice, as after a loss of power while it was taken, is stored once, and no loss.
+func TestAnEventThatABackupHasTwiceIsNoLoss(t *testing.T) {
+	t.Parallel()
+	for _, group := range []bool{false, true} {
+		s := installed(t)
+		a, err := publish.NewAppender(s.NC, publish.AppenderOptions{Group: group})
+		require.NoError(t, err)
+		t.Cleanup(a.Close)
+		s.Appender = a
+		lines := services(t, 1, 3, 0)
+		lines = append(lines, lines[len(lines)-2:]...)
+		_, err = s.Restore(t.Context(), file(t, lines...))
+		require.NoError(t, err)
+		require.EqualValues(t, 3+1, s.held(t, "EVENTS").Msgs, "with that of the restore")
+	}
 }

@@ -62,11 +62,11 @@ func (r *restorer) link(ctx context.Context) error {
 	for began, left := time.Now(), r.chains; len(left) > 0; {
 		had := make([]int, len(left))
 		for i, c := range left {
-			had[i] = c.Done
+			had[i] = c.New
 		}
 		r.s.Appender.AppendChains(ctx, stream, left)
 		for i, c := range left {
-			r.ack(stream, c.Last, c.Done-had[i])
+			r.ack(stream, c.Last, c.New-had[i])
 		}
 		var again []*publish.Chain
 		gone := false
@@ -112,8 +112,8 @@ func (r *restorer) resume(ctx context.Context) error {
 // ErrForgotten says that a server has lost messages which it had acknowledged, as by a loss of power. Nothing tells which ones, so the restore has to begin anew, where nothing is.
 var ErrForgotten = errors.New("the server has lost what it had acknowledged, as by a loss of power: restore once more, where nothing is")
 
-// kept fails where a stream ends before what it has acknowledged, or has given out fewer sequences than it has acknowledged messages: what was lost has been made up for by others since. Nobody else
-// writes to it, so each message has one of its own.
+// kept fails where a stream ends before what it has acknowledged, or has given out fewer sequences than it has acknowledged messages: what was lost has been made up for by others since. Each message has one of its own;
+// what takes one beside them (a schedule that is due, a value that was sent again) hides a loss, and makes none up.
 func (r *restorer) kept(ctx context.Context) error {
 	for stream, a := range r.acked {
 		s, err := streams.Led(ctx, r.s.JS, stream)

@@ -31,6 +31,8 @@ type Result struct {
 	Seq       uint64
 	Duplicate bool // the stream had the id already; Seq is that of the earlier message
 	Err       error
+
+	known int // how many of several messages the stream had already
 }
 
 // Appender writes messages to streams and calls back for each.

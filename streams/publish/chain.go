@@ -22,6 +22,7 @@ type Chain struct {
 	Done      int
 	Duplicate bool
 	Err       error
+	New       int // of Done, those that the stream had not had before: each has a sequence of its own
 }
 
 // AppendChains writes chains that do not depend on one another: pipelined, first all first messages, then all second
@@ -75,9 +76,13 @@ func (a *Appender) appendChains(ctx context.Context, stream string, chains []*Ch
 				continue
 			}
 			c.Last, c.Duplicate = max(c.Last, results[i].Seq), results[i].Duplicate // a duplicate has the sequence of then
-			c.Done++
+			more := 1
 			if a.group && !c.Single {
-				c.Done = len(c.Msgs)
+				more = len(c.Msgs) - c.Done
+			}
+			c.Done += more
+			if c.New += more - results[i].known; c.Duplicate && results[i].known == 0 {
+				c.New--
 			}
 			if c.Place > 0 {
 				c.Place = c.Last + 1

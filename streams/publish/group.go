@@ -202,7 +202,7 @@ func (g *grouping) single(units []unit) bool {
 	var silent atomic.Bool
 	for _, u := range units {
 		all.Add(1)
-		g.follow(u, 0, func(r Result) {
+		g.follow(u, 0, 0, func(r Result) {
 			if errors.Is(r.Err, ErrUnanswered) {
 				silent.Store(true)
 			}
@@ -214,9 +214,15 @@ func (g *grouping) single(units []unit) bool {
 	return !silent.Load()
 }
 
-func (g *grouping) follow(u unit, i int, done func(Result)) {
+func (g *grouping) follow(u unit, i, known int, done func(Result)) {
 	g.a.publish(g.stream, u.msgs[i], func(r Result) {
+		if r.Duplicate {
+			known++
+		}
 		if r.Err != nil || i+1 == len(u.msgs) {
+			if i > 0 {
+				r.known = known
+			}
 			done(r)
 			return
 		}
@@ -226,6 +232,6 @@ func (g *grouping) follow(u unit, i int, done func(Result)) {
 		if len(u.msgs[i].Header[headerExpectLast]) > 0 {
 			expectAt(u.msgs[i+1], r.Seq+1)
 		}
-		g.follow(u, i+1, done)
+		g.follow(u, i+1, known, done)
 	})
 }
