@@ -135,7 +135,12 @@ func (p *Provider) perform(ctx context.Context, t *machines.Task) (any, error) {
 	}
 	kept := &pg.Kept{Idle: &p.idle}
 	defer kept.Close()
-	if err := j.open(ctx, kept); err != nil {
+	source := kept
+	if t.Effect == "switch" { // the source may be another server than the one that was compared, where its address leads by now
+		source = &pg.Kept{}
+		defer source.Close()
+	}
+	if err := j.open(ctx, kept, source); err != nil {
 		return nil, err
 	}
 	switch t.Effect {
@@ -172,14 +177,14 @@ func sessionOf(kind, key string) string {
 }
 
 // open reads the catalogue and makes the parts of one task.
-func (j *job) open(ctx context.Context, kept *pg.Kept) (err error) {
+func (j *job) open(ctx context.Context, kept, source *pg.Kept) (err error) {
 	enterprise, session := j.body.Request.EnterpriseID, sessionOf(j.task.Machine, j.task.Key())
 	if j.name, err = pg.DatabaseName(enterprise); err != nil {
 		return err
 	}
 	server, name := *j.Provider.Server, fmt.Sprintf("instar %d %s", j.task.Fence, session)
 	server.Kept = kept
-	j.Server, j.Source = &server, pg.Address{DSN: j.Provider.Source.DSN, Database: j.Provider.Source.Database, Name: name, Kept: kept}
+	j.Server, j.Source = &server, pg.Address{DSN: j.Provider.Source.DSN, Database: j.Provider.Source.Database, Name: name, Kept: source}
 	j.spec = admin.Spec{Name: j.name, Session: session, Fence: j.task.Fence}
 	j.source = &cutover.Source{Address: j.Source, Enterprise: enterprise, Session: session, Attempt: j.task.Fence}
 	if j.report, err = j.inspect(ctx); err != nil {

@@ -283,7 +283,7 @@ func TestAConnectionThatHasEndedIsNotKept(t *testing.T) {
 // What one has used rests for the next, under no name, and without what was prepared: a table may have another column by then.
 func TestAConnectionRestsForTheNext(t *testing.T) {
 	t.Parallel()
-	s, idle := server(t), &pg.Idle{}
+	s, idle := server(t), &pg.Idle{For: 5 * time.Minute}
 	at := func(name string, do func(*pgx.Conn)) {
 		kept := &pg.Kept{Idle: idle}
 		defer kept.Close()
@@ -319,6 +319,7 @@ func TestAConnectionRestsForTheNext(t *testing.T) {
 		_, err := conn.Exec(t.Context(), `begin`)
 		require.NoError(t, err)
 	})
+	idle.For = time.Millisecond
 	at("instar 3 three", func(conn *pgx.Conn) {
 		require.NotEqual(t, first, conn.PgConn().PID(), "that one was in a transaction")
 		first = conn.PgConn().PID()

@@ -34,14 +34,16 @@ func Connect(ctx context.Context, a Address) (*pgx.Conn, error) {
 	if a.Kept == nil {
 		return dial(ctx, a)
 	}
-	conn, err := a.Kept.take(ctx, a), error(nil)
+	conn := a.Kept.take(ctx, a)
 	if conn == nil {
-		conn, err = dial(ctx, a)
+		var err error
+		if conn, err = dial(ctx, a); err != nil {
+			return nil, err
+		}
+		conn.PgConn().CustomData()[dialed] = time.Now()
 	}
-	if err == nil {
-		conn.PgConn().CustomData()[origin] = a
-	}
-	return conn, err
+	conn.PgConn().CustomData()[origin] = a
+	return conn, nil
 }
 
 func dial(ctx context.Context, a Address) (*pgx.Conn, error) {

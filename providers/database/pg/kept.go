@@ -91,11 +91,15 @@ func (k *Kept) Close() {
 	idle := k.idle
 	k.idle, k.over = nil, true
 	k.mu.Unlock()
+	var all sync.WaitGroup // each waits for its server
 	for a, list := range idle {
 		for _, conn := range list {
-			if k.Idle == nil || !k.Idle.give(a, conn) {
-				end(conn)
-			}
+			all.Go(func() {
+				if k.Idle == nil || !k.Idle.give(a, conn) {
+					end(conn)
+				}
+			})
 		}
 	}
+	all.Wait()
 }
