@@ -28,14 +28,44 @@ type walk struct {
 	t      *testing.T
 	places map[string]*place
 	queue  []string
+	told   map[string]bool // events
+}
+
+// says is the specification's table: what each event has to say, besides the session.
+var says = map[string][]string{
+	"provisioning.db.requested": {"enterpriseId", "request"}, "provisioning.db.allocating": {"enterpriseId"}, "provisioning.db.allocated": {"databaseId"},
+	"provisioning.migrations.started": {"databaseId"}, "provisioning.migration.applied": {"migration"}, "provisioning.migrations.completed": {"count"},
+	"provisioning.data_migration.started": {"enterpriseId"}, "provisioning.data_migration.progress": {"table", "progress"}, "provisioning.data_migration.completed": {"totalRows"},
+	"provisioning.verification.started": {}, "provisioning.verification.completed": {"result"}, "provisioning.switching.started": {}, "provisioning.switching.completed": {},
+	"provisioning.db.ready": {"enterpriseId", "databaseId"}, "provisioning.db.failed": {"error"}, "provisioning.db.rollback.started": {}, "provisioning.db.rollback.completed": {},
+	"provisioning.state.transitioned": {"from", "to"}, "provisioning.rollback.started": {"fromState"}, "provisioning.rollback.action_failed": {"action", "error"}, "provisioning.rollback.completed": {},
+	"provisioning.session.timeout": {"state"},
+}
+
+// tells requires that events say what they have to, on the way to each place and for the first time.
+func (w *walk) tells(out machines.Output, fresh bool) {
+	for _, m := range out.Messages {
+		fields, specified := says[m.Name]
+		if m.Kind != machines.KindEvent || !specified || !fresh && w.told[m.Name] {
+			continue
+		}
+		var event struct {
+			Data map[string]any `json:"data"`
+		}
+		require.NoError(w.t, json.Unmarshal(m.Body, &event))
+		for _, field := range append(fields, "sessionId") {
+			require.NotNil(w.t, event.Data[field], "%s of %s", field, m.Name)
+		}
+		w.told[m.Name] = true
+	}
 }
 
 // Each state with each fault: whatever has failed, was late, was refused or was commanded before, a session keeps its promises, what is taken back is all that it has made, and a way leads on to rest.
 func TestEverySessionWithEveryFault(t *testing.T) {
 	t.Parallel()
-	w := &walk{t: t, places: map[string]*place{}}
+	w := &walk{t: t, places: map[string]*place{}, told: map[string]bool{}}
 	for _, body := range []string{
-		`{"approval":true}`, `{"mode":"online","onFailure":"rollback"}`, `{"dryRun":true}`,
+		`{"approval":true}`, `{"mode":"online","onFailure":"rollback"}`, `{"mode":"snapshot"}`, `{"dryRun":true}`,
 	} {
 		w.step(nil, &place{e: database.Machine.New("default", "acme", "db")}, machines.Input{Command: "request", Body: json.RawMessage(body)})
 	}
@@ -48,6 +78,9 @@ func TestEverySessionWithEveryFault(t *testing.T) {
 	}
 	t.Log(len(w.places), "places")
 	require.Greater(t, len(w.places), 500)
+	for event := range says {
+		require.Contains(t, w.told, event, "it was never told")
+	}
 	into := map[string][]string{}
 	var reached []string
 	for key, p := range w.places {
@@ -102,7 +135,9 @@ func (w *walk) step(from, at *place, in machines.Input) {
 		p.rests = d.Phase == ""
 	}
 	key := keyOf(&next, p.undo)
-	if w.places[key] == nil {
+	fresh := w.places[key] == nil
+	w.tells(out, fresh)
+	if fresh {
 		whole(w.t, next, out)
 		w.places[key] = p
 		w.queue = append(w.queue, key)
@@ -156,6 +191,11 @@ var faults = func() map[string][]machines.Failure {
 	return all
 }()
 
+// results are what stages report, where an event says something of it.
+var results = map[string]any{
+	"allocated": database.Allocated{DatabaseID: "t1/tenant_acme"}, "migrated": database.Migrated{Applied: []string{"00001_first.sql"}},
+}
+
 // inputsAt are all that may come: commands, and reports, failures and times of what goes on.
 func inputsAt(t *testing.T, p *place) (list []machines.Input) {
 	for name, bodies := range map[string][]string{
@@ -169,6 +209,9 @@ func inputsAt(t *testing.T, p *place) (list []machines.Input) {
 	}
 	for name, timer := range p.e.Timers {
 		list = append(list, machines.Input{Command: machines.CommandElapsed, Time: timer.At, Body: machinetest.JSON(t, machines.Elapsed{Timer: name, Armed: timer.Armed})})
+	}
+	if p.e.State == database.Copying {
+		list = append(list, machinetest.Report(t, database.ReportProgressed, "", database.Progress{Table: "orders", Rows: 1, Total: 2}))
 	}
 	for name, a := range p.e.Effects {
 		for _, f := range faults[name] {
@@ -186,7 +229,7 @@ func inputsAt(t *testing.T, p *place) (list []machines.Input) {
 		}
 		for _, g := range database.Stages {
 			if g.Effect == name {
-				list = append(list, machinetest.Report(t, g.Done, a.ID, nil))
+				list = append(list, machinetest.Report(t, g.Done, a.ID, results[g.Done]))
 			}
 		}
 	}

@@ -62,13 +62,11 @@ func TestATenantThatWasClosedStaysSo(t *testing.T) {
 				s.e = machine.Machine.New("default", tenant, id)
 				s.e.Version = version
 			}
-			for _, mode := range []string{machine.ModeOffline, machine.ModeOnline} {
-				s.command("request", fmt.Sprintf(`{"mode":%q}`, mode))
-				require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
-				s.command("revert", `{}`)
-				require.Equal(t, machine.RolledBack, s.e.State, "%v", s.e.LastError)
-				taken()
-			}
+			s.command("request", `{}`)
+			require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
+			s.command("revert", `{}`)
+			require.Equal(t, machine.RolledBack, s.e.State, "%v", s.e.LastError)
+			taken()
 			s.p.Told = refusesOwn // at the switch, once its verification has raised the fence
 			s.command("request", `{"mode":"online"}`)
 			require.Equal(t, machine.Failed, s.e.State)

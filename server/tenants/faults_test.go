@@ -20,6 +20,7 @@ import (
 
 	"github.com/bcc94042/instar/internal/postgres"
 	"github.com/bcc94042/instar/providers/database/databasetest"
+	"github.com/bcc94042/instar/providers/database/pg"
 	"github.com/bcc94042/instar/providers/database/secret"
 )
 
@@ -91,8 +92,69 @@ func TestAKilledDatabaseIsTriedAgain(t *testing.T) {
 			})
 			databasetest.Same(t, w.source, w.target(tenant), tenant)
 			require.Equal(t, before, databasetest.Everything(t, w.source))
+			w.agrees(tenant, "ready")
+			w.audited(tenant, "created database, created fence, created runtime")
 		})
 	}
+}
+
+// A copy that is paused stands, with what it has copied, until it is resumed.
+func TestACopyIsPausedAndResumed(t *testing.T) {
+	t.Parallel()
+	w := setup(t, 400, "resting")
+	before := databasetest.Everything(t, w.source)
+	w.Config.Tenants.Rate = "40KiB"
+	w.Start()
+	w.OK("POST", path("resting", "move")+"/request", `{}`)
+	w.until("resting", "move", "rows are copied", func(state string, data map[string]any) bool {
+		return state == "migrating_data" && data["progress"] != nil
+	})
+	w.OK("POST", path("resting", "move")+"/pause", "")
+	require.Eventually(t, func() bool {
+		_, v := w.Do("GET", path("resting", "move")+"/events?limit=500", "")
+		return strings.Contains(fmt.Sprint(v), "provisioning.db.halted")
+	}, waitFor, tick, "what was under way has ended")
+	ranges := func() string {
+		return databasetest.Ask(t, w.target("resting"), `select count(done_at) || ' of ' || count(*) || ' until ' || max(done_at) from instar.range`)
+	}
+	copied := ranges()
+	require.Equal(t, "0", databasetest.Ask(t, w.target("resting"), `select count(*)::text from pg_stat_activity where datname = current_database() and application_name like 'instar % default.resting.move'`))
+	require.NotEqual(t, "0", databasetest.Ask(t, w.source, `select count(*)::text from pg_trigger where tgname like 'instar%'`), "its writers wait")
+	w.Kill()
+	w.Config.Tenants.Rate = ""
+	w.Start()
+	state, _ := w.seen("resting", "move")
+	require.Equal(t, "migrating_data", state)
+	require.Equal(t, copied, ranges(), "a server that begins leaves it paused")
+	w.OK("POST", path("resting", "move")+"/resume", "")
+	w.ends("resting", "move", "ready")
+	databasetest.Same(t, w.source, w.target("resting"), "resting")
+	require.Equal(t, before, databasetest.Everything(t, w.source))
+	w.agrees("resting", "ready")
+	w.audited("resting", "created database, created fence, created runtime")
+}
+
+// A copy that has failed is held behind the fence, and its rollback leaves nothing and lets the tenant write.
+func TestAFailedCopyIsRolledBack(t *testing.T) {
+	t.Parallel()
+	w := setup(t, 20, "refused")
+	databasetest.Exec(t, w.source, databasetest.Refused)
+	before := databasetest.Everything(t, w.source)
+	w.Start()
+	w.OK("POST", path("refused", "move")+"/request", `{}`)
+	require.Equal(t, "migrating_data", w.ends("refused", "move", "failed")["failedFrom"])
+	write := func() error {
+		_, err := databasetest.Open(t, w.source).Exec(t.Context(), `update public.settings set value = value where enterprise_id = 'refused'`)
+		return err
+	}
+	require.Equal(t, pg.ReadOnly, pg.State(write()))
+	w.OK("POST", path("refused", "move")+"/rollback", `{}`)
+	w.ends("refused", "move", "rolled_back")
+	require.NoError(t, write())
+	w.clean("refused")
+	require.Equal(t, before, databasetest.Everything(t, w.source))
+	require.Equal(t, "migrating_data", w.agrees("refused", "rolled_back").FailedFrom)
+	w.audited("refused", "created database, deleted database, deleted fence")
 }
 
 // Passwords of a tenant, also one that was rotated, are nowhere in the clear: not in what the server tells and logs, not in its files (streams and buckets), not in dumps of the shared database, of the tenant's,

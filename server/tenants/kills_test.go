@@ -1,7 +1,6 @@
 package tenants_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -168,58 +167,6 @@ func (m *mortal) survives(command, body, last string) {
 			}
 		}
 	}
-}
-
-// data is what the session says when it is in a state.
-func (m *mortal) data(state string) *machine.Data {
-	m.T.Helper()
-	var d machine.Data
-	raw, err := json.Marshal(m.ends(m.tenant, "move", state))
-	require.NoError(m.T, err)
-	require.NoError(m.T, json.Unmarshal(raw, &d))
-	return &d
-}
-
-// agrees compares what there is of the tenant with the ledger. What replicates ends with the switch.
-func (m *mortal) agrees(state string) *machine.Data {
-	t, has, d := m.T, map[string]bool{}, m.data(state)
-	t.Helper()
-	for _, e := range d.Ledger {
-		require.NotEqual(t, session.Intended, e.State, "%+v", e)
-		has[e.Kind] = has[e.Kind] || e.State == session.Created
-	}
-	ask := func(what bool, a pg.Address, sql string, args ...any) {
-		t.Helper()
-		require.Equal(t, fmt.Sprint(what), databasetest.Ask(t, a, sql, args...), "%s: %s", state, sql)
-	}
-	server := pg.Address{DSN: own.Cluster(t).DSN("postgres")}
-	ask(has[machine.KindDatabase], server, `select exists (select from pg_database where datname = $1 and datallowconn)::text`, m.database)
-	ask(has[machine.KindDatabase], server, `select exists (select from pg_roles where rolname = $1 and rolcanlogin)::text`, m.database)
-	ask(false, server, `select exists (select from pg_subscription s join pg_database d on d.oid = s.subdbid where d.datname like '%' || $1)::text`, m.database)
-	ask(false, server, `select exists (select from pg_database where datname like 'instar\_template%' and datallowconn)::text`)
-	ask(false, m.source, `select exists (select from pg_publication)::text`)
-	ask(false, m.source, `select exists (select from pg_replication_slots where database = current_database())::text`)
-	ask(has[machine.KindFence], m.source, `select exists (select from pg_trigger where tgname like 'instar\_fence%')::text`)
-	ask(has[machine.KindFence], m.source, `select exists (select from pg_proc where proname like 'fence\_%' and pronamespace = to_regnamespace('instar'))::text`)
-	if databasetest.Ask(t, m.source, `select coalesce(to_regclass('public.tenant_runtime')::text, 'none')`) != "none" {
-		ask(has[machine.KindRuntime], m.source, `select exists (select from public.tenant_runtime where database_name = $1)::text`, m.database)
-	}
-	m.recorded(m.tenant)
-	return d
-}
-
-// recorded requires that each event has one record.
-func (m *mortal) recorded(tenant string) {
-	m.T.Helper()
-	require.Eventually(m.T, func() bool {
-		var all [2]int
-		for i, path := range []string{path(tenant, "move") + "/events?limit=500", "/v1/audit?limit=500&tenant=" + tenant} {
-			_, v := m.Do("GET", path, "")
-			items, _ := v["items"].([]any)
-			all[i] = len(items)
-		}
-		return all[0] > 0 && all[0] == all[1]
-	}, waitFor, tick, "the audit has all events, once")
 }
 
 // A server that is killed at each step of a move, of each mode, with writers: no row is lost or foreign, and there is what the ledger says.

@@ -127,12 +127,20 @@ func (w *world) audited(tenant, changes string) {
 		require.Equal(w.T, tenant, r["target"].(map[string]any)["enterpriseId"])
 		if r["eventType"] == machine.EventResourceChanged {
 			about := r["resource"].(map[string]any)
-			require.Equal(w.T, "tenant_"+tenant, about["id"])
+			require.Equal(w.T, w.target(tenant).Database, about["id"])
 			found = append(found, fmt.Sprint(about["action"], " ", about["type"]))
 		}
 	}
 	slices.Sort(found)
 	require.Equal(w.T, changes, strings.Join(found, ", "))
+	_, about := ids("/v1/audit?limit=500&resource=database&tenant="+tenant, "eventId")
+	for _, item := range about {
+		require.Equal(w.T, "database", item.(map[string]any)["resource"].(map[string]any)["type"])
+	}
+	require.Equal(w.T, len(slices.DeleteFunc(slices.Clone(records), func(item any) bool {
+		r, is := item.(map[string]any)["resource"].(map[string]any)
+		return !is || r["type"] != "database"
+	})), len(about))
 	_, users := ids("/v1/audit?limit=500&actor=user&tenant="+tenant, "eventId")
 	require.NotEmpty(w.T, users)
 	require.Less(w.T, len(users), len(records))
