@@ -67,7 +67,7 @@ func (s *Server) anyListRoute(r *rest.Router, m *machines.Machine, path string) 
 		Parameters: []*huma.Param{
 			rest.QueryParam("namespace", "The namespace, or * for all that the token may see", rest.Text(63)), state, label,
 			rest.QueryParam("updatedAfter", "", rest.Instant()), rest.QueryParam("updatedBefore", "", rest.Instant()), rest.QueryParam("createdAfter", "", rest.Instant()), rest.QueryParam("createdBefore", "", rest.Instant()),
-			rest.QueryParam("sinceBefore", "Only those that have been in their state since before then", rest.Instant()), rest.QueryParam("idPrefix", "Only those whose ids begin with it", rest.Text(63)),
+			rest.QueryParam("sinceBefore", "Only those that have been in their state since before then", rest.Instant()), rest.QueryParam("parked", "Only those whose stored value cannot be read", rest.Boolean()), rest.QueryParam("idPrefix", "Only those whose ids begin with it", rest.Text(63)),
 			rest.LimitParam(), rest.QueryParam("cursor", "nextCursor of the page before, with the same filters", rest.Text(1024)),
 			rest.QueryParam("minRevision", "Wait until this revision is in the index, up to 5 s", rest.Number(0)), include, orderByParam(),
 		},
@@ -174,6 +174,9 @@ func (s *Server) listQuery(q *rest.Request, m *machines.Machine) (*listing, erro
 	}
 	if l.IDPrefix = q.Query.Get("idPrefix"); l.IDPrefix != "" {
 		l.filters = append(l.filters, "idPrefix="+l.IDPrefix)
+	}
+	if l.Problems = q.Flag("parked"); l.Problems {
+		l.filters = append(l.filters, "parked")
 	}
 	if text := q.Query.Get("orderBy"); text != "" {
 		if l.Order, p = orderOf(text); p != nil {

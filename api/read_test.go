@@ -31,6 +31,7 @@ func TestEntity(t *testing.T) {
 		require.Equal(t, "READY", e["state"])
 		require.Equal(t, map[string]any{"team": "web"}, e["labels"])
 		require.Equal(t, []any{"resize", "touch", "shrink", "delete", "purge"}, e["allowedCommands"])
+		require.Equal(t, map[string]any{"shrink": "cannot shrink gadget default.a while it is READY: needs a size of 10"}, e["forbiddenCommands"])
 		require.Equal(t, a.Header.Get("ETag"), fmt.Sprintf("%q", fmt.Sprint(e["revision"])))
 	})
 	t.Run("Conditions", func(t *testing.T) {
@@ -63,17 +64,22 @@ func TestEntity(t *testing.T) {
 		b.get("/v1/gadgets/a?namespace=other").problem(t, 404, machines.CodeNotFound)
 	})
 	t.Run("ParkedSaysSo", func(t *testing.T) {
+		var last uint64
 		for key, value := range map[string]string{
 			"bad": `{"schema":`, "new": `{"schema":99,"machine":"gadget","namespace":"default","id":"new","state":"READY"}`,
 			"odd": `{"schema":1,"machine":"gadget","namespace":"default","id":"odd","state":"DANCING"}`, "swapped": `{"schema":1,"machine":"gadget","namespace":"default","id":"a","state":"READY"}`,
 		} {
-			_, err := b.js.Publish(t.Context(), "$KV.gadgets.default."+key, []byte(value))
+			stored, err := b.js.Publish(t.Context(), "$KV.gadgets.default."+key, []byte(value))
 			require.NoError(t, err)
+			last = max(last, stored.Sequence)
 			a := b.get("/v1/gadgets/" + key)
 			a.problem(t, 409, machines.CodeParked)
 			require.NotContains(t, string(a.body), "DANCING")
 			require.NotContains(t, string(a.body), "unexpected end")
 		}
+		list := b.get(fmt.Sprintf("/v1/gadgets?parked=true&minRevision=%d", last))
+		require.Contains(t, string(list.body), `"id":"bad"`)
+		require.NotContains(t, string(list.body), `"id":"a"`)
 		require.Contains(t, b.log.String(), "DANCING")
 	})
 	t.Run("View", func(t *testing.T) {

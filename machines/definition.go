@@ -238,6 +238,7 @@ type Input struct {
 	Trace   string
 	Wait    time.Duration // how long the sender waits for what comes of it; 0 if it does not. Edges may tell, not depend on it
 	Body    json.RawMessage
+	Unsent  bool   // nobody has written a body yet: what looks at one panics, and whoever asks takes that for not known
 	Attempt string // of a report, from its Report
 
 	// Nonce ends the attempt ids of the step, so that nobody can send a result under the id of an attempt that he was not

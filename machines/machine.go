@@ -79,39 +79,23 @@ type EdgeInfo struct {
 }
 
 // State returns a state by its name.
-func (m *Machine) State(name string) (StateInfo, bool) {
-	s, ok := m.states[name]
-	if !ok {
-		return StateInfo{}, false
-	}
-	return *s, true
-}
+func (m *Machine) State(name string) (StateInfo, bool) { return named(m.states, name) }
 
 // Input returns a command or report by its name.
-func (m *Machine) Input(name string) (Command, bool) {
-	c, ok := m.inputs[name]
-	if !ok {
-		return Command{}, false
-	}
-	return *c, true
-}
+func (m *Machine) Input(name string) (Command, bool) { return named(m.inputs, name) }
 
 // Event returns an event type by its name, the engine's own ones included.
-func (m *Machine) Event(name string) (EventType, bool) {
-	e, ok := m.events[name]
-	if !ok {
-		return EventType{}, false
-	}
-	return *e, true
-}
+func (m *Machine) Event(name string) (EventType, bool) { return named(m.events, name) }
 
 // Effect returns an effect by its name.
-func (m *Machine) Effect(name string) (EffectInfo, bool) {
-	e, ok := m.effects[name]
-	if !ok {
-		return EffectInfo{}, false
+func (m *Machine) Effect(name string) (EffectInfo, bool) { return named(m.effects, name) }
+
+func named[T any](all map[string]*T, name string) (T, bool) {
+	if one, ok := all[name]; ok {
+		return *one, true
 	}
-	return *e, true
+	var none T
+	return none, false
 }
 
 // BucketOf is the name of the bucket of a view, <plural>_<view>, before the prefix of the installation.

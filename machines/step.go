@@ -115,6 +115,9 @@ func (s *stepping[D]) dispatch() error {
 		copied.Attempt = r.Attempt
 		s.in, s.tx.In = &copied, &copied
 	}
+	if in.Unsent {
+		return s.feed(c.Name)
+	}
 	decoded, refusal := decodeBody(c, body)
 	if refusal != nil {
 		refusal.State, refusal.Command = s.before.State, c.Name
