@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"compress/gzip"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"log/slog"
@@ -166,6 +167,24 @@ func TestWhatThePageLoads(t *testing.T) {
 		}
 	}
 	require.Less(t, small, 120<<10, "bytes, compressed")
+}
+
+// What others wrote is what VENDOR.md says, file by file.
+func TestVendoredFilesAreWhatWasTaken(t *testing.T) {
+	t.Parallel()
+	files := console.Files(t)
+	listed := regexp.MustCompile(`(?m)^\| (\w+\.js) \| ([0-9a-f]{64}) \|$`).FindAllStringSubmatch(files["vendor/VENDOR.md"], -1)
+	var vendored, names []string
+	for name := range files {
+		if strings.HasPrefix(name, "vendor/") && strings.HasSuffix(name, ".js") {
+			vendored = append(vendored, strings.TrimPrefix(name, "vendor/"))
+		}
+	}
+	for _, l := range listed {
+		names = append(names, l[1])
+		require.Equal(t, l[2], fmt.Sprintf("%x", sha256.Sum256([]byte(files["vendor/"+l[1]]))), l[1])
+	}
+	require.ElementsMatch(t, vendored, names)
 }
 
 func TestSessions(t *testing.T) {
