@@ -152,10 +152,11 @@ beside: check
 	$(MAKE) --no-print-directory fuzz BLIND=1 FOR=1s
 	$(MAKE) --no-print-directory pages
 
-check: vet $(STATICCHECK) $(GOFUMPT) ## go vet, staticcheck, gofumpt, and whether go.mod is tidy
+check: vet $(STATICCHECK) $(GOFUMPT) ## go vet, also without the console, staticcheck, gofumpt, and whether go.mod is tidy
 	@wrong=$$($(GOFUMPT) -l . | grep -v '^\.tools/'); test -z "$$wrong" || { echo "not formatted (run make fmt):"; echo "$$wrong"; exit 1; }
 	@for module in . $(MODULES); do $(GO) -C $$module mod tidy -diff || exit 1; done
 	@for module in $(MODULES); do $(GO) -C $$module vet ./... || exit 1; done
+	$(GO) vet -tags no_ui ./api/console ./api ./server ./cmd/instar
 	$(STATICCHECK) ./...
 
 lint: check modules gosec $(GOVULNCHECK) ## go vet, gosec, staticcheck, gofumpt; govulncheck where its database can be reached

@@ -60,6 +60,8 @@ type Options struct {
 
 	// ReadOnlyUI lets the console look, and refuses what a browser sends to change something.
 	ReadOnlyUI bool
+	// Program is how the command line is called where people try what the console shows; "instar" if it is empty.
+	Program string
 	// TraceURL, with {trace} in the place of an id, and GrafanaURL are addresses that the console links to; empty has none.
 	TraceURL, GrafanaURL string
 

@@ -122,9 +122,12 @@ func (s *Server) open(o *Options) (err error) {
 	return nil
 }
 
+// HasConsole reports whether this binary has the console.
+func (s *Server) HasConsole() bool { return s.console.Has() }
+
 // openConsole makes the console, and what lets people in who have no token.
 func (s *Server) openConsole(o *Options) (err error) {
-	of := console.Options{Version: o.Version.Version, ReadOnly: o.ReadOnlyUI, Links: console.Links{Trace: o.TraceURL, Grafana: o.GrafanaURL}}
+	of := console.Options{Version: o.Version.Version, Program: o.Program, ReadOnly: o.ReadOnlyUI, Links: console.Links{Trace: o.TraceURL, Grafana: o.GrafanaURL}}
 	if o.SignIn != nil {
 		of.Provider = &console.Provider{Name: o.SignIn.Host(), Href: o.SignIn.URL + signin.Path}
 		s.signin, err = signin.New(s.rest, *o.SignIn)

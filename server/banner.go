@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"fmt"
-	"os"
 
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams/embedded"
@@ -21,17 +20,20 @@ func (a *app) banner() {
 		line, try := hint(a.url)
 		lines, commands = lines+line, commands+try
 	}
+	console := ""
+	if a.api.HasConsole() {
+		console = "  Console        " + a.url + "/ui/\n"
+	}
 	fmt.Fprintf(a.opts.Out, `
 Instar is running.
-  Console        %s/ui/
-  API and docs   %s/docs
+%s  API and docs   %s/docs
   NATS           %s
   Data           %s   (durability %s)
 %s
 Try, in another terminal and the same directory:
 %s
 Stop with Ctrl-C: the services go on running, and everything is found again at the next start.
-`, a.url, a.url, a.natsURL(), a.cfg.Data, profile, lines, cmp.Or(commands, fmt.Sprintf("  %s machine ls\n", os.Args[0])))
+`, console, a.url, a.natsURL(), a.cfg.Data, profile, lines, cmp.Or(commands, fmt.Sprintf("  %s machine ls\n", a.cfg.Program())))
 }
 
 // profile is what an acknowledged write survives. Of a server that is not ours only its operator can tell.
@@ -44,10 +46,7 @@ func (a *app) profile() string {
 
 func (a *app) natsURL() string {
 	if a.server != nil {
-		if u := a.server.ClientURL(); u != "" {
-			return u
-		}
-		return "embedded, not listening"
+		return cmp.Or(a.server.ClientURL(), "embedded, not listening")
 	}
 	if name := a.cfg.NATS.Context; name != "" {
 		return "context " + name

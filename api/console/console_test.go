@@ -42,7 +42,7 @@ func setup(t *testing.T, readOnly bool, tokens ...auth.Token) *door {
 
 func open(t *testing.T, readOnly bool, tokens ...auth.Token) *door {
 	t.Helper()
-	return start(t, console.Options{Version: "v1 <b>", ReadOnly: readOnly}, tokens...)
+	return start(t, console.Options{Version: "v1 <b>", Program: "./bin/<b>", ReadOnly: readOnly}, tokens...)
 }
 
 func start(t *testing.T, o console.Options, tokens ...auth.Token) *door {
@@ -106,6 +106,7 @@ func TestThePage(t *testing.T) {
 		require.Equal(t, "no-cache", res.Header.Get("Cache-Control"))
 		require.Contains(t, page, `<div id="app">`)
 		require.Contains(t, page, "v1 &lt;b&gt;")
+		require.Contains(t, page, `content="./bin/&lt;b&gt;"`)
 		require.NotContains(t, page, "{{")
 	}
 	res, _ := d.ask(http.MethodGet, "/ui", "")
@@ -333,7 +334,7 @@ func TestModulesOfAnAddressAreAskedForAtOnce(t *testing.T) {
 		return names
 	}
 	every := asked("no/such/page")
-	require.Subset(t, every, []string{"app/main.js", "vendor/preact.js", "vendor/hooks.js", "vendor/htm.js", "app/base.js", "app/stream.js"})
+	require.Subset(t, every, []string{"app/main.js", "vendor/preact.js", "vendor/hooks.js", "vendor/htm.js", "app/base.js", "app/live.js"})
 	require.NotContains(t, every, "app/form.js")
 	require.Subset(t, asked(""), append([]string{"pages/home.js", "pages/machines.js"}, every...))
 	require.Subset(t, asked("entities/service/hello"), []string{"pages/entity.js", "pages/timeline.js", "app/diagram.js", "app/layout.js", "app/form.js"})

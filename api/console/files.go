@@ -5,6 +5,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
@@ -53,7 +54,7 @@ var sheets = []string{"app/base.css", "app/parts.css", "app/pages.css"}
 const sheet = "app/console.css"
 
 // load reads and compresses all files. Files whose kind no browser asks for, as those of documentation, are left out.
-func load(from fs.FS, version string) (*site, error) {
+func load(from fs.FS, o Options) (*site, error) {
 	s := &site{files: map[string]file{}}
 	sum := sha256.New()
 	var page []byte
@@ -89,12 +90,12 @@ func load(from fs.FS, version string) (*site, error) {
 		return nil, err
 	}
 	s.hash = hex.EncodeToString(sum.Sum(nil)[:8])
-	if s.page, err = s.fill(page, version); err != nil {
+	if s.page, err = s.fill(page, o); err != nil {
 		return nil, err
 	}
 	for _, r := range routed.FindAllStringSubmatch(string(s.files["app/pages.js"].plain), -1) {
 		one := route{pattern: strings.Split(strings.Trim(r[1], "/"), "/")}
-		if one.page, err = s.fill(page, version, "pages/"+r[2]); err != nil {
+		if one.page, err = s.fill(page, o, "pages/"+r[2]); err != nil {
 			return nil, err
 		}
 		s.routes = append(s.routes, one)
@@ -103,12 +104,12 @@ func load(from fs.FS, version string) (*site, error) {
 }
 
 // fill puts into the page where its files are, and has the browser ask all at once for the modules that are needed to draw it, which it would find one after the other.
-func (s *site) fill(page []byte, version string, modules ...string) (file, error) {
+func (s *site) fill(page []byte, o Options, modules ...string) (file, error) {
 	var links []string
 	for _, name := range s.needed(append([]string{"app/main.js"}, modules...)) {
 		links = append(links, `<link rel="modulepreload" href="`+assets+s.hash+"/"+name+`">`)
 	}
-	return newFile(contentTypes[".html"], []byte(strings.NewReplacer("{{assets}}", assets+s.hash, "{{modules}}", strings.Join(links, "\n"), "{{version}}", html.EscapeString(version)).Replace(string(page))))
+	return newFile(contentTypes[".html"], []byte(strings.NewReplacer("{{assets}}", assets+s.hash, "{{modules}}", strings.Join(links, "\n"), "{{version}}", html.EscapeString(o.Version), "{{program}}", html.EscapeString(cmp.Or(o.Program, "instar"))).Replace(string(page))))
 }
 
 // How modules name others, and app/pages.js the module of each page.

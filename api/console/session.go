@@ -29,6 +29,7 @@ type Console struct {
 // Options are what a console says of its server.
 type Options struct {
 	Version  string
+	Program  string // how the command line is called where people try what the page shows; "instar" if it is empty
 	ReadOnly bool
 	Provider *Provider // nil lets in who has a token
 	Links    Links
@@ -48,7 +49,7 @@ func New(server *rest.Server, o Options) *Console {
 func newConsole(server *rest.Server, files fs.FS, o Options) *Console {
 	c := &Console{rest: server, of: o}
 	if files != nil {
-		c.site = sync.OnceValues(func() (*site, error) { return load(files, o.Version) })
+		c.site = sync.OnceValues(func() (*site, error) { return load(files, o) })
 	}
 	return c
 }

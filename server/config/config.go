@@ -272,6 +272,14 @@ const (
 	Serve = "serve"
 )
 
+// Program is how the command line is called where people try what is shown to them: in dev as this program was, beside which they sit.
+func (c Config) Program() string {
+	if c.Mode == Dev {
+		return os.Args[0]
+	}
+	return "instar"
+}
+
 // Defaults are what holds when nothing else is said.
 func Defaults(mode string) Config {
 	c := Config{

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"runtime"
 	"time"
 
@@ -78,7 +77,7 @@ func (s *sample) image() string {
 
 // hint is how the sample is, and the commands to try with it.
 func (s *sample) hint(url string) (line, commands string) {
-	self, image := os.Args[0], s.image()
+	self, image := s.h.Config.Program(), s.image()
 	if url != usual {
 		commands = "  export INSTAR_SERVER=" + url + "\n"
 	}
