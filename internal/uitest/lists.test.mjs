@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { desktop, loaded, openPage, phone, stage, until, violations } from './server.mjs';
-import { answerOf, answers, strange } from './systems.mjs';
+import { answerOf, answers, publish, strange } from './systems.mjs';
 
 let server;
 let browser;
@@ -102,6 +102,11 @@ test('a batch has a page, which says how it ended', async () => {
     await page.waitForSelector('main >> text=1 stored and not answered yet');
     assert.equal(await page.locator('main >> text=Done.').count(), 0);
     assert.equal(await page.locator('main button:has-text("Stop")').count(), op.done ? 0 : 1);
+    if (op.done) continue;
+    const stopped = page.waitForRequest((r) => r.method() === 'POST' && r.url().endsWith('/v1/operations/batch.default.k/cancel'));
+    await page.route('**/cancel', (route) => route.fulfill({ json: op }));
+    await page.click('main button:has-text("Stop")');
+    await stopped;
   }
   assert.deepEqual(page.wrong, []);
   await context.close();
@@ -140,7 +145,8 @@ test('what is tried again says how often, when, and why', async () => {
   const facts = page.locator('.card', { has: page.locator('h2:has-text("Under way")') });
   await facts.locator('text=attempt 2').waitFor();
   await facts.locator('text=UNREACHABLE: nobody answers').waitFor();
-  await page.waitForSelector(`.step-events >> text=effect apply · try 2 of 5 · nextTry ${nextTry}`);
+  const line = page.locator('.step-events .small', { hasText: 'effect apply · try 2 of 5 · the next try in' });
+  assert.equal(await line.locator('time').getAttribute('datetime'), nextTry);
   assert.deepEqual(strange((await server.ask('/openapi.json')).body, { $ref: 'Attempt' }, { id: 'a', try: 2, since: nextTry, nextTry, error }), [], 'as the server has them');
   assert.deepEqual(page.wrong, []);
   await context.close();
@@ -176,13 +182,14 @@ test('the data of two versions that were seen is compared', async () => {
   await page.waitForSelector('.pill:has-text("Live")');
   const since = page.getByLabel('What changed since');
   for (const [n, seen] of [['one', 2], ['two', 3]]) {
-    assert.equal((await server.ask('/v1/services/web-2/label', { labels: { n } })).status, 200);
+    await until('it is updated', async () => (await server.ask('/v1/services/web-2/update', { spec: { image: 'hello', env: { GREETING: n } }, supersede: true })).status === 200);
     await until('a version more is there', async () => await since.locator('option').count() >= seen);
   }
   const values = await since.locator('option').evaluateAll((all) => all.map((o) => o.value).filter(Boolean));
   await since.selectOption(values[values.length - 1]);
-  await page.getByLabel('until').selectOption(values[0]);
-  await page.waitForSelector('main >> text=/The data is the same|What changed/');
+  await page.locator('tr', { hasText: 'spec.env.GREETING' }).first().locator('.diff-to', { hasText: 'two' }).waitFor();
+  await page.getByLabel('until').selectOption(values[values.length - 1]);
+  await page.waitForSelector('main >> text=The data is the same');
   assert.deepEqual(page.wrong, []);
   await context.close();
 });
@@ -198,6 +205,91 @@ test('on a phone the namespace, the clock and the colours are in the menu', asyn
   await page.keyboard.press('Enter');
   await page.waitForSelector('.side .namespace:has-text("default")');
   assert.deepEqual(await violations(page), []);
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('a view is kept under a name, and forgotten; times are in UTC for who wants that', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/machines/service?q=web');
+  await page.click('text=Keep this view');
+  await page.fill('[aria-label="Name of the view"]', 'of the web');
+  await page.keyboard.press('Enter');
+  await page.click('.chip:has-text("All") >> nth=0');
+  await page.waitForSelector('.table >> text="hello"');
+  await page.reload();
+  await page.click('.chip:has-text("of the web")');
+  await page.locator('.table >> text="hello"').waitFor({ state: 'detached' });
+  assert.equal(new URL(page.url()).searchParams.get('q'), 'web');
+  await page.click('[aria-label="Forget the view of the web"]');
+  assert.equal(await page.locator('.chip:has-text("of the web")').count(), 0);
+  for (const clock of ['local', 'UTC']) await page.click('.bar .clock-button').then(() => page.waitForSelector(`.bar .clock-button:has-text("${clock}")`));
+  const time = page.locator('.table td:last-child time').first();
+  const iso = await time.getAttribute('title');
+  assert.equal(new Date(iso).toISOString(), iso);
+  assert.equal(await time.textContent(), iso.replace('T', ' ').replace(/\.\d+Z$/, 'Z'));
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('arrows go from row to row, and Enter opens, in a list and in a table', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/machines/service?q=web');
+  await page.locator('.table >> text="web-2"').waitFor();
+  await frame(page).focus();
+  for (const key of ['ArrowDown', 'ArrowDown', 'ArrowDown', 'ArrowUp', 'x']) await page.keyboard.press(key);
+  assert.ok(await page.getByLabel('Select default.web-1').isChecked());
+  await page.keyboard.press('Enter');
+  await page.waitForURL('**/ui/entities/service/web-1');
+  await page.goto(server.url + '/ui/workers');
+  await page.locator('[aria-label=Queues] tbody tr').nth(1).waitFor();
+  await page.locator('[aria-label=Queues]').focus();
+  await page.keyboard.press('ArrowDown');
+  await page.keyboard.press('ArrowDown');
+  const second = page.locator('[aria-label=Queues] tbody tr').nth(1).locator('a').first();
+  assert.ok(await second.evaluate((a) => a === document.activeElement));
+  const href = await second.getAttribute('href');
+  await page.keyboard.press('Enter');
+  await page.waitForURL('**' + href + '*');
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('heartbeats are asked for as far as the list of instances goes', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const since = new Date(Date.now() - 3600000).toISOString();
+  const name = (i) => 'i-' + String(i).padStart(3, '0');
+  const paged = (make) => (url) => {
+    const from = Number(url.searchParams.get('cursor') || 0);
+    return make(Array.from({ length: Math.min(500, 700 - from) }, (_, i) => name(from + i)), from ? '' : '500');
+  };
+  await answers(context, {
+    '/v1/discover/pay': { service: 'pay', namespace: 'default', instances: [] },
+    '/v1/instances': paged((ids, nextCursor) => ({ nextCursor, items: ids.map((id) => ({ id, parent: 'pay', namespace: 'default', state: 'active.healthy', since, updatedAt: since, entity: { data: { check: { type: 'ttl' } } } })) })),
+    '/v1/services/pay/heartbeats': paged((ids, nextCursor) => ({ service: 'pay', namespace: 'default', instances: ids.map((instanceId) => ({ instanceId, ageMillis: 61000 })), nextCursor })),
+  });
+  const page = await openPage(context, server, '/ui/discovery/pay');
+  await page.locator('tr', { hasText: 'i-000' }).locator('text=/^1m/').waitFor();
+  const list = page.locator('[role=region][aria-label=Instances]');
+  await until('all are loaded', async () => { await list.evaluate((f) => { f.scrollTop = f.scrollHeight; }); return page.locator('.table >> text="i-699"').count(); });
+  await page.locator('tr', { hasText: 'i-699' }).locator('text=/^1m/').waitFor();
+  await context.close();
+});
+
+test('what cannot be read is counted among what needs somebody, and found', async () => {
+  await publish(server, '$KV.services.default.broken', '{"schema":', 'broken');
+  await until('it is parked', async () => (await server.ask('/v1/machines/service/counts')).body.parked === 1);
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/');
+  await page.locator('.stat.tone-bad', { hasText: 'Failing' }).click();
+  await page.waitForURL('**/ui/machines/service?preset=parked*');
+  await page.waitForSelector('.side .badge-bad:has-text("1")');
+  await page.locator('tr', { hasText: 'broken' }).locator('text=unreadable').waitFor();
+  assert.equal(await page.locator('.list tbody tr').count(), 1);
+  assert.equal(await page.locator('.bulk').count(), 0, 'it takes no command');
+  assert.deepEqual(await violations(page), []);
+  await page.click('.chip:has-text("All") >> nth=0');
+  await page.waitForSelector('.list >> text=5 of 5');
   assert.deepEqual(page.wrong, []);
   await context.close();
 });

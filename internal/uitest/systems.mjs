@@ -2,6 +2,9 @@
 import { connect } from 'node:net';
 import { until } from './server.mjs';
 
+/** hostiles are texts that try to be more than text. */
+export const hostiles = ['<img src=x onerror=window.hacked=1>', '"><script>window.hacked=1</script>', "javascript:window.hacked=1//'", '{{constructor.constructor("window.hacked=1")()}}', '<svg/onload=window.hacked=1>', '\u202Egnp.exe', '${window.hacked=1}'];
+
 /** publish sends one message over NATS, as any client may. */
 export function publish(server, subject, body, id) {
   const [host, port] = server.flags[6].split(':');
@@ -32,10 +35,13 @@ export async function furnish(server, hostile = '') {
   await server.ask('/v1/queues/type-llm/pause', { reason: hostile || 'quota' });
   await server.ask('/v1/repositories/nightly/tasks/report/create', { type: 'http', params: { url: server.url + '/readyz' }, title: hostile || 'The report', run: true });
   for (const [i, priority] of [5, 1, 9].entries()) await server.ask(`/v1/repositories/nightly/tasks/train-${i}/create`, { type: 'llm', pool: 'gpu', priority, run: true });
-  await publish(server, 'instar.log.task.default.nightly.report', 'logged: ' + hostile, 'log/report/1');
+  for (const [i, text] of (hostile ? hostiles : ['plain']).entries()) {
+    await publish(server, 'instar.log.task.default.nightly.report', 'logged: ' + text, 'log/report/' + i);
+    await publish(server, `instar.cmd.nothing.default.letter-${i}.go`, 'posted: ' + text, 'nothing/letter/' + i);
+  }
   for (let i = 0; i < 4; i++) await publish(server, `instar.cmd.service.default.lost-${i}.refresh`, JSON.stringify({ note: hostile, i }), 'another/entity/' + i);
   await publish(server, 'instar.cmd.nothing.default.web.go', 'no JSON, and <b>no</b> machine', 'nothing/default.web/1');
-  await until('dead letters are there', async () => (await server.ask('/v1/dead-letters')).body.items.length >= 5);
+  await until('dead letters are there', async () => (await server.ask('/v1/dead-letters')).body.items.length >= 6);
   await until('an instance fails', async () => (await server.ask('/v1/services/pay/instances/pay-down')).body.state === 'active.unhealthy');
 }
 

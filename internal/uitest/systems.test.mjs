@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { desktop, hold, openPage, stage, until, violations } from './server.mjs';
-import { answerOf, answers, furnish, outbox, publish, strange, tenants } from './systems.mjs';
+import { answerOf, answers, furnish, hostiles, outbox, publish, strange, tenants } from './systems.mjs';
 
-const hostile = '<img src=x onerror=window.hacked=1>';
+const [hostile] = hostiles;
 
 let server;
 let browser;
@@ -27,7 +27,9 @@ hold('a page of a system', pages, {
     await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => { document.querySelectorAll('.letters details').forEach((d) => { d.open = true; }); resolve(); })));
   },
   look: async (page, name) => {
-    if (name === 'log') await page.waitForSelector(`.log-line >> text=${JSON.stringify('logged: ' + hostile)}`);
+    const texts = (at) => page.locator(at).allTextContents();
+    if (name === 'log') await until('each line is shown as what it is', async () => { const all = await texts('.log-line span'); return hostiles.every((text) => all.includes('logged: ' + text)); });
+    if (name === 'letters') await until('and so is each body', async () => { const all = await texts('.letters pre'); return hostiles.every((text) => all.includes('posted: ' + text)); });
     if (name === 'streams') await page.waitForSelector('[aria-label=Buckets] >> text=nats kv ls services', { timeout: 60000 });
     if (name === 'tasks') await page.waitForSelector('[aria-label=Repositories] tr:has-text("nightly"):has-text("of 2")');
     assert.equal(await page.locator('main .failure[role=alert]').count(), 0, name);
@@ -325,6 +327,65 @@ test('what waits says why, and a queue is resumed', async () => {
   await page.click('tr:has-text("type-llm") >> text=Resume');
   await page.click('dialog button[type=submit]');
   await page.waitForSelector('tr:has-text("type-llm") >> text=Pause', { timeout: 60000 });
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('the page of tasks shows one namespace whole, or all of them', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/tasks?namespace=acme');
+  await page.waitForSelector('[aria-label="Waiting tasks"] >> text=Nothing waits.');
+  assert.equal(await page.locator('.stat', { hasText: 'Queued' }).locator('.stat-value').textContent(), '0');
+  const limits = page.locator('[aria-label=Limits] tbody tr');
+  assert.deepEqual([await limits.count(), await limits.locator('td').nth(2).textContent()], [1, '3'], 'the limit of all counts all that wait');
+  assert.match(await limits.first().textContent(), /^cluster/);
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('a session says which of its commands are forbidden now, and why', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const at = '/v1/tenants/acme/database_provisionings/move';
+  const by = tenants(hostile);
+  const forbiddenCommands = { pause: 'its phase is not executing' };
+  await answers(context, { ...by, [at]: { ...by[at], forbiddenCommands } });
+  assert.deepEqual(strange((await server.ask('/openapi.json')).body, { $ref: 'ServiceEntity' }, { ...by[at], state: 'READY', data: {}, forbiddenCommands }).filter((text) => !/^\.data/.test(text)), []);
+  const page = await openPage(context, server, '/ui/tenants/database_provisioning/acme/move');
+  await page.click('.heading-actions >> text=More');
+  const pause = page.locator('.menu-item', { hasText: 'pause' });
+  assert.ok(await pause.isDisabled());
+  assert.match(await pause.textContent(), /its phase is not executing/);
+  assert.match(await page.locator('.menu-item', { hasText: 'retry' }).textContent(), /Not in migrating_data/);
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('a check that fails shows what it said; a letter that names nothing leads nowhere', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  await answers(context, { '/v1/dead-letters': async (_, said) => ({ ...await said(), items: [{ seq: 9, time: new Date().toISOString(), consumer: 'effects', machine: 'unknown', key: 'unknown.unknown', subject: 'instar.fx.odd', reason: 'it names nothing', tries: 1 }] }) });
+  const page = await openPage(context, server, '/ui/discovery/pay');
+  await page.locator('tr', { hasText: '127.0.0.1:1' }).locator('button').click();
+  await page.locator('dialog [aria-label="Output of the check"]', { hasText: 'refused' }).waitFor();
+  assert.deepEqual(await violations(page), []);
+  await page.goto(server.url + '/ui/dead-letters');
+  await page.locator('.letter-group >> text=it names nothing').first().waitFor();
+  await page.locator('.letter-group > button').first().focus();
+  await page.keyboard.press('ArrowDown');
+  await page.keyboard.press('Enter');
+  await page.locator('details[open] >> text=Its body is empty').waitFor();
+  assert.equal(await page.locator('a[href*="unknown"]').count(), 0);
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('a node is cordoned, and takes its share again', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/nodes');
+  await page.click('.chips >> text=Cordon');
+  await page.click('dialog button[type=submit]');
+  await page.locator('.state', { hasText: 'cordoned' }).waitFor({ timeout: 60000 });
+  await page.click('.chips >> text=Uncordon');
+  await page.locator('.state', { hasText: 'live' }).waitFor({ timeout: 60000 });
   assert.deepEqual(page.wrong, []);
   await context.close();
 });

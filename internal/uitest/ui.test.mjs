@@ -2,8 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { desktop, hold, loaded, openPage, Server, stage, until, violations } from './server.mjs';
-
-const hostile = ['<img src=x onerror=window.hacked=1>', '"><script>window.hacked=1</script>', "javascript:window.hacked=1//'", '{{constructor.constructor("window.hacked=1")()}}', '<svg/onload=window.hacked=1>', '\u202Egnp.exe', '${window.hacked=1}'];
+import { hostiles as hostile } from './systems.mjs';
 
 let server;
 let browser;
@@ -67,6 +66,7 @@ test('a timeline begins with what is newest, and goes back as far as one asks', 
   const earlier = page.getByRole('button', { name: 'Show earlier ones' });
   await earlier.waitFor();
   assert.equal(await steps.count(), 100);
+  await page.locator('.edge-gone').nth(1).waitFor(); // the diagram has the whole way, also what is behind these
   assert.match(await page.locator('.tabs a').first().textContent(), /100\+/);
   await earlier.click();
   await earlier.waitFor({ state: 'detached' });
@@ -145,6 +145,47 @@ test('one breaks the sample, sees why, and rolls it back', async () => {
   await page.click('.heading-actions >> text=rollback');
   await page.click('dialog button[type=submit]');
   await page.waitForSelector('.facts .state-steady:has-text("READY")', { timeout: 60000 });
+  assert.ok(await page.locator('.edge-gone').count() >= 3, 'the way that it took');
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('a command that is refused is in the timeline, and one that would be refused says so before', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const { body } = await server.ask('/v1/services/web-4/rollback', {});
+  assert.equal(body.code, 'guard-rejected');
+  const page = await openPage(context, server, '/ui/entities/service/web-4');
+  await page.locator('.step-refused', { hasText: 'rollback' }).waitFor();
+  await page.click('.heading-actions >> text=More');
+  const forbidden = page.locator('.menu-item', { hasText: 'rollback' });
+  assert.ok(await forbidden.isDisabled());
+  assert.equal(await forbidden.locator('.small').textContent(), body.detail);
+  assert.deepEqual(await violations(page), []);
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('what destroys something asks for its name', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/entities/service/web-6');
+  await page.click('.heading-actions >> text=delete');
+  const send = page.locator('dialog button[type=submit]');
+  await page.getByLabel('Type web-6 to confirm').fill('web-5');
+  assert.ok(await send.isDisabled());
+  await page.getByLabel('Type web-6 to confirm').fill('web-6');
+  await send.click();
+  await page.waitForSelector('.facts >> text=/DELET/', { timeout: 60000 });
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('a browser that has no shared workers follows what happens, too', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  await context.addInitScript(() => { delete window.SharedWorker; });
+  const page = await openPage(context, server, '/ui/entities/service/web-2');
+  await page.waitForSelector('.pill:has-text("Live")');
+  assert.equal((await server.ask('/v1/services/web-2/label', { labels: { seen: 'alone' } })).status, 200);
+  await page.waitForSelector('.facts >> text=seen=alone');
   assert.deepEqual(page.wrong, []);
   await context.close();
 });
@@ -159,6 +200,7 @@ test('what was changed meanwhile is not overwritten', async () => {
   await page.waitForSelector('dialog .failure');
   await page.keyboard.press('Escape');
   assert.equal(await page.locator('dialog').count(), 0);
+  await page.locator('.step-refused', { hasText: 'refresh' }).waitFor();
   await context.close();
 });
 

@@ -1,5 +1,5 @@
 // The API, as any client has it. get(path, query) and send(method, path, {body, headers, query}) answer {data, text, etag, status, headers} or throw a Problem
-// (RFC 9457). Machines are loaded once (machines()), and their paths made here (collection, entityPath). session says who asks.
+// (RFC 9457). Machines are loaded once (machines()), and their paths made here (collection, entityPath), as those of pages (pageOf). session says who asks.
 import { again } from './live.js';
 import { store } from './store.js';
 
@@ -21,6 +21,9 @@ export function may(role, s = session.get()) {
   if (!s || (s.readOnly && role !== 'read')) return false;
   return (rank[s.role] || 0) >= rank[role];
 }
+
+/** ofAll reports whether who looks sees all namespaces. */
+export const ofAll = () => (session.get()?.namespace || '*') === '*';
 
 export async function loadSession() {
   const { data } = await get('/v1/session');
@@ -54,13 +57,16 @@ function withQuery(path, query) {
 /** get reads. */
 export const get = (path, query, signal) => send('GET', path, { query, signal });
 
-/** atLeast is so many items of a list, if it has them, and whether there are more. */
-export async function atLeast(least, path, query, signal) {
+/** optional is what there is at a path, or null where there is nothing, or not for who asks. */
+export const optional = (path, query, signal) => get(path, query, signal).then(({ data }) => data, (e) => { if ([403, 404].includes(e.status)) return null; throw e; });
+
+/** atLeast is so many items of a list, if it has them, and whether there are more. by is what the next page is asked for with, of where the items are. */
+export async function atLeast(least, path, query, signal, by = 'cursor', of = 'items') {
   const items = [];
   let next;
   do {
-    const { data } = await get(path, { limit: 500, ...query, cursor: next }, signal);
-    items.push(...data.items);
+    const { data } = await get(path, { limit: 500, ...query, [by]: next }, signal);
+    items.push(...data[of]);
     next = data.nextCursor;
   } while (next && items.length < least);
   return { items, more: !!next };
@@ -142,15 +148,14 @@ export async function entityPath(m, e) {
   return `/v1/${parent ? parent.plural : m.parent + 's'}/${enc(e.parent)}/${m.plural}/${enc(e.id)}`;
 }
 
+/** pageOf is a page below /ui/ of something that has a namespace: its names are parts of the address. */
+export const pageOf = (names, { namespace }, query) => withQuery('/ui/' + names.filter(Boolean).map(enc).join('/'), { ...(namespace !== 'default' && { namespace }), ...query });
+
 /** entityURL is the page of an entity. */
-export function entityURL(m, e, query) {
-  const name = typeof m === 'string' ? m : m.name;
-  const ns = e.namespace && e.namespace !== 'default' ? { namespace: e.namespace } : {};
-  return withQuery(`/ui/entities/${enc(name)}/${e.parent ? enc(e.parent) + '/' : ''}${enc(e.id)}`, { ...ns, ...query });
-}
+export const entityURL = (m, e, query) => pageOf(['entities', m.name || m, e.parent, e.id], e, query);
 
 /** machineURL is the page of a machine. */
-export const machineURL = (m, query) => withQuery('/ui/machines/' + enc(typeof m === 'string' ? m : m.name), query);
+export const machineURL = (m, query) => withQuery('/ui/machines/' + enc(m.name || m), query);
 
 /** keyOf is the name of an entity within its machine, as watches and batches have it. */
 export const keyOf = (e) => [e.namespace, e.parent, e.id].filter(Boolean).join('.');

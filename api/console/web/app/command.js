@@ -1,9 +1,10 @@
 // Sending commands. openCommand({m, command, entity, etag}) shows the form of a command, made from its schema, and sends it: for an entity, or for a new one where the command
 // begins a life. It can be rehearsed first (?dryRun), is sent with If-Match of what was seen and under a key that makes it safe to send twice, and asks for the name of the
-// thing where it destroys something. It answers true when it was sent. commandsOf(m, entity) says which commands there are, and why some cannot be sent now.
+// thing where it destroys something. It answers true when it was sent. Actions are the buttons of an entity's commands, with the reason why some cannot be sent now.
 import { html, useEffect, useRef, useState } from './base.js';
 import { commandSchema, entityPath, entityURL, may, newKey, send } from './api.js';
 import { Dialog, open } from './dialog.js';
+import { Icon } from './icons.js';
 import { blank, Form, resolve } from './form.js';
 import { Failure, Loading, State } from './parts.js';
 import { navigate } from './router.js';
@@ -11,15 +12,28 @@ import { toast } from './toast.js';
 import { namespace } from './frame.js';
 
 /** commandsOf is [{command, why}] of an entity, without those that who looks may not send; why says why it cannot be sent now, and is empty for one that can. */
-export function commandsOf(m, entity) {
+function commandsOf(m, entity) {
   return m.commands.filter((c) => !c.report && may(c.admin ? 'admin' : 'operate') && !(c.birth && !entity.allowedCommands.includes(c.name))).map((command) => {
-    let why = '';
+    let why = entity.forbiddenCommands?.[command.name];
     if (!entity.allowedCommands.includes(command.name)) {
       const from = command.from.filter(Boolean);
       why = from.length ? `Not in ${entity.state}: it is taken in ${from.slice(0, 4).join(', ')}${from.length > 4 ? ' and others' : ''}.` : `Not in ${entity.state}.`;
     }
     return { command, why };
   });
+}
+
+/** Actions are the commands: those that can be sent now, the first four as buttons, and under More those that cannot, with the reason. done is called when the form of one is closed. */
+export function Actions({ m, e, etag, done }) {
+  const [more, setMore] = useState(false);
+  const all = commandsOf(m, e);
+  const now = all.filter((c) => !c.why);
+  const send = (command) => { setMore(false); openCommand({ m, command, entity: e, etag }).then(done); };
+  const rest = [...now.slice(4), ...all.filter((c) => c.why)];
+  return html`${now.slice(0, 4).map(({ command }, i) => html`<button key=${command.name} type="button" class=${'button' + (command.destructive ? ' button-warn' : i ? '' : ' button-main')} title=${command.doc} onClick=${() => send(command)}>${command.name}</button>`)}
+    ${rest.length > 0 && html`<div class="menu"><button type="button" class="button" aria-expanded=${more} onClick=${() => setMore(!more)}>More<${Icon} name="down" /></button>
+      ${more && html`<ul class="menu-list" onKeyDown=${(k) => k.key === 'Escape' && setMore(false)}>${rest.map(({ command, why }) => html`<li key=${command.name}>
+        <button type="button" class="menu-item" disabled=${!!why} onClick=${() => send(command)}><b>${command.name}</b><span class="small">${why || command.doc}</span></button></li>`)}</ul>`}</div>`}`;
 }
 
 export const openCommand = (props) => open(CommandDialog, props);

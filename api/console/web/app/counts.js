@@ -1,12 +1,18 @@
-// How many entities of a machine are in each state, asked for once for all who show it. useCounts(name) is {data: {state: n}, error}: of all that the reader may see, and anew after changes, at
-// most twice a second.
+// How many entities of a machine are in each state, asked for once for all who show it. useCounts(name) is {data: {state: n}, error}, where '' is the state of those whose stored value cannot be read: of all
+// that the reader may see, and anew after changes, at most twice a second. useAllCounts is that of several machines; needing is how many of these need somebody.
 import { useEffect, useState } from './base.js';
 import { get } from './api.js';
 import { onChanges } from './live.js';
-import { store, useStore } from './store.js';
+import { store } from './store.js';
 
 const every = 500;
 const all = new Map();
+
+/** statesOf are counts by state, as the API has them. */
+export const statesOf = ({ states, parked }) => ({ ...states, '': parked || 0 });
+
+/** needing is how many of a machine need somebody: in a state that failed, or unreadable. */
+export const needing = (m, counts) => m.states.reduce((n, s) => n + ((s.failed && counts?.[s.name]) || 0), counts?.[''] || 0);
 
 let batch; // machines that are asked for at once: one request for all of them
 
@@ -26,8 +32,7 @@ function of(name) {
     c.load = async () => {
       c.last = Date.now();
       try {
-        const counts = await counted(name);
-        c.value.set({ data: counts.states, parked: counts.parked });
+        c.value.set({ data: statesOf(await counted(name)) });
       } catch (error) {
         c.value.set((v) => ({ ...v, error }));
       }
@@ -40,34 +45,21 @@ function of(name) {
   return all.get(name);
 }
 
-export function useCounts(name) {
-  const c = of(name);
-  useEffect(() => {
-    if (c.users++ === 0) {
-      c.load();
-      c.stop = onChanges(c.soon, { machine: name });
-    }
-    return () => {
-      if (--c.users === 0) { c.stop(); clearTimeout(c.timer); c.timer = undefined; }
-    };
-  }, [name]);
-  return useStore(c.value);
-}
-
-/** useAllCounts is useCounts of several machines: a map from names to {state: n}. */
+/** useAllCounts is a map from names of machines to what useCounts is of each. */
 export function useAllCounts(names) {
-  const [value, set] = useState(new Map());
-  const id = names.join();
+  const [value, set] = useState(() => new Map(names.map((name) => [name, of(name).value.get()])));
   useEffect(() => {
     const stops = names.map((name) => {
       const c = of(name);
-      const look = () => set((v) => new Map(v).set(name, c.value.get().data));
+      const look = () => set((v) => new Map(v).set(name, c.value.get()));
       if (c.users++ === 0) { c.load(); c.stop = onChanges(c.soon, { machine: name }); }
       look();
       const unfollow = c.value.follow(look);
       return () => { unfollow(); if (--c.users === 0) { c.stop(); clearTimeout(c.timer); c.timer = undefined; } };
     });
     return () => stops.forEach((stop) => stop());
-  }, [id]);
+  }, [names.join()]);
   return value;
 }
+
+export const useCounts = (name) => useAllCounts([name]).get(name) || {};

@@ -4,7 +4,7 @@ import { Icon } from './icons.js';
 import { paused, store, stored, useResource, useStore } from './store.js';
 import { isName, machineURL, machines, session, signOut } from './api.js';
 import { connection, pause, resume, retry } from './live.js';
-import { useCounts } from './counts.js';
+import { needing, useCounts } from './counts.js';
 import { isList, isThere, nav } from './pages.js';
 import { place, useQuery } from './router.js';
 import { count, prefs } from './time.js';
@@ -54,7 +54,7 @@ function Side({ path }) {
 
 function MachineLink({ m, current }) {
   const states = useCounts(m.name).data || {};
-  const failed = m.states.filter((s) => s.failed).reduce((n, s) => n + (states[s.name] || 0), 0);
+  const failed = needing(m, states);
   const lives = m.states.filter((s) => !s.terminal).reduce((n, s) => n + (states[s.name] || 0), 0);
   return html`<a href=${machineURL(m)} aria-current=${current}><span class=${classes('dot', failed > 0 && 'dot-bad')} aria-hidden="true"></span><span>${m.plural}</span>
     ${failed > 0 && html`<span class="badge badge-bad num" title=${failed + ' needing somebody'}>${count(failed)}<span class="hidden-text"> needing somebody, of </span></span>`}<span class="badge num">${count(lives)}</span></a>`;

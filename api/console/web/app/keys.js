@@ -1,5 +1,5 @@
-// The keyboard. `/` finds things, `g` and a letter goes to a page (those of pages.js with a key), `?` shows all keys, Escape closes. Keys are left to whoever types into a field. addKey(name,
-// text, f) lets a page have keys of its own for as long as it is there; it returns what takes them away.
+// The keyboard. `/` finds things, `g` and a letter goes to a page (those of pages.js with a key), `?` shows all keys, Escape closes, arrows
+// go from row to row. Keys are left to whoever types into a field.
 import { html, useEffect, useLayoutEffect, useRef, useState } from './base.js';
 import { Dialog, open } from './dialog.js';
 import { Icon } from './icons.js';
@@ -8,14 +8,8 @@ import { navigate } from './router.js';
 import { entityURL, get, machineURL, machines } from './api.js';
 import { State, Key } from './parts.js';
 
-const own = new Map();
 let going = 0; // until when a letter after g is waited for
 let shown = false;
-
-export function addKey(name, text, f) {
-  own.set(name, { text, f });
-  return () => own.delete(name);
-}
 
 const typing = (e) => e.target.closest?.('input, textarea, select, [contenteditable], dialog');
 
@@ -35,8 +29,17 @@ export function start() {
     if (e.key === 'g') going = Date.now() + 1500;
     else if (e.key === '/') { e.preventDefault(); showPalette(); }
     else if (e.key === '?') showHelp();
-    else if (own.has(e.key)) { e.preventDefault(); own.get(e.key).f(); }
+    else if (e.key === 'ArrowDown' || e.key === 'ArrowUp') step(e);
   });
+}
+
+/** step goes to the next row of a table, or of letters, that has no keys of its own: to what opens it, or else is first in it. */
+function step(e) {
+  const all = [...(e.target.closest('.table-frame, .letter-group')?.querySelectorAll('tbody tr, summary') || [])].map((row) => (row.matches('summary') ? row : row.querySelector('a, button'))).filter(Boolean);
+  if (!all.length || e.defaultPrevented) return;
+  const at = all.findIndex((a) => (a.closest('tr') || a).contains(e.target));
+  all[Math.max(0, Math.min(all.length - 1, at + (e.key === 'ArrowDown' ? 1 : -1)))].focus();
+  e.preventDefault();
 }
 
 const once = (f) => () => {
@@ -49,7 +52,7 @@ export const showHelp = once(() => open(Help));
 export const showPalette = once(() => open(Palette));
 
 function Help({ close }) {
-  const rows = [['/', 'Find an entity, a machine, a page'], ...nav.filter((n) => n.key).map((n) => ['g ' + n.key, 'Go to ' + n.text]), ['↑ ↓', 'Move in a list'], ['Enter', 'Open'], ['x', 'Select in a list'], ...[...own].map(([k, v]) => [k, v.text]), ['Esc', 'Close'], ['?', 'These keys']];
+  const rows = [['/', 'Find an entity, a machine, a page'], ...nav.filter((n) => n.key).map((n) => ['g ' + n.key, 'Go to ' + n.text]), ['↑ ↓', 'Move in a list'], ['Enter', 'Open'], ['x', 'Select in a list'], ['Esc', 'Close'], ['?', 'These keys']];
   return html`<${Dialog} title="Keys" onClose=${() => close()}><dl class="keys">${rows.map(([k, text]) => html`<div><dt>${k.split(' ').map((c) => html`<${Key}>${c}</${Key}>`)}</dt><dd>${text}</dd></div>`)}</dl></${Dialog}>`;
 }
 

@@ -3,7 +3,6 @@
 // and resume() concern this tab only. announce(text) says something to screen readers, politely and not too often.
 import { paused, store } from './store.js';
 import { useEffect, useRef } from './base.js';
-import { Logs, Stream } from './stream.js';
 
 /** connection is how the stream stands, also while this tab is paused. */
 export const connection = store('connecting');
@@ -34,22 +33,15 @@ function tell(message) {
   }
 }
 
-/** start opens the stream, in the shared worker where the browser has one. */
+/** start opens the stream, in the worker that tabs share where the browser has such ones. */
 export function start() {
   if (port) return;
-  if (typeof SharedWorker === 'undefined') {
-    let stream = new Stream(tell);
-    const logs = new Logs(tell);
-    port = { postMessage: (m) => {
-      if (m.follow) logs.follow(m.follow);
-      if (m.leave) logs.leave(m.leave);
-      if (m === 'now' && stream.state !== 'live') stream.later(0);
-      if (m === 'again') { stream.close(); stream = new Stream(tell); logs.later(0); tell({ type: 'reset' }); }
-    } };
-    return;
-  }
-  const worker = new SharedWorker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'instar' });
-  port = worker.port;
+  const worker = new URL('./worker.js', import.meta.url);
+  if (typeof SharedWorker === 'undefined') { // then this tab has one of its own
+    const channel = new MessageChannel();
+    import(worker).then(() => self.onconnect({ ports: [channel.port2] }));
+    port = channel.port1;
+  } else port = new SharedWorker(worker, { type: 'module', name: 'instar' }).port;
   port.onmessage = ({ data }) => tell(data);
   port.start();
   port.postMessage('hello');

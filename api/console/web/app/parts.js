@@ -1,4 +1,4 @@
-// Small parts that pages are made of: State (a state as icon, text and colour), Card, Stat, Sparkline, Empty, Failure (an error with what to do), Loading,
+// Small parts that pages are made of: State and Mark (a state as icon, text and colour), Card, Stat, Sparkline, Empty, Failure (an error with what to do), Loading, drawn (what a resource has), Rows (facts), Plain (a table),
 // Tabs, Copy, Labels, Key (a key of the keyboard), Json, Heading (the h1 of a page, with its crumbs and actions). kindOf(m, state) says what a state is.
 import { html, classes, useEffect, useRef, useState } from './base.js';
 import { Icon } from './icons.js';
@@ -20,10 +20,11 @@ export const kinds = {
   unknown: { icon: 'help', text: 'not known' },
 };
 
-/** State shows a state: never by colour alone. kind is what it is instead of what its machine says. */
-export function State({ m, state, kind = kindOf(m, state) }) {
-  return html`<span class=${'state state-' + kind} title=${kinds[kind].text}><${Icon} name=${kinds[kind].icon} />${state || 'unreadable'}</span>`;
-}
+/** Mark says how something stands: never by colour alone. */
+export const Mark = ({ kind, icon = kinds[kind].icon, title, children }) => html`<span class=${'state state-' + kind} title=${title}><${Icon} name=${icon} />${children}</span>`;
+
+/** State shows a state. kind is what it is instead of what its machine says. */
+export const State = ({ m, state, kind = kindOf(m, state) }) => html`<${Mark} kind=${kind} title=${kinds[kind].text}>${state || 'unreadable'}</${Mark}>`;
 
 export function Heading({ title, crumbs = [], children, sub }) {
   useEffect(() => { document.title = title + ' · Instar'; }, [title]);
@@ -80,6 +81,15 @@ export function Loading({ rows = 3 }) {
   return html`<div class="loading" aria-busy="true"><span class="hidden-text">Loading</span>${Array.from({ length: rows }, () => html`<div class="loading-row"></div>`)}</div>`;
 }
 
+/** drawn is what a resource has, as draw makes it; or how it went wrong, and that it is on its way. */
+export const drawn = (it, draw) => html`<${Failure} error=${it.error} retry=${it.reload} small=${!!it.data} />${it.data ? draw(it.data) : !it.error && html`<${Loading} />`}`;
+
+/** Rows are facts by their names, without those that there are none of. */
+export const Rows = ({ of }) => html`<dl class="facts-list">${Object.entries(of).map(([name, value]) => (value || value === 0) && html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+
+/** Plain is a table of a few rows of any height; none is said where there are none. Of heads, with | between, those that begin with > are at the end of their cells, and those with < only heard. */
+export const Plain = ({ label, heads, rows, none }) => html`<div class="table-frame" tabindex="0" role="region" aria-label=${label}>${rows.length ? html`<table class="table"><thead><tr>${heads.split('|').map((h) => html`<th scope="col" class=${h[0] === '>' && 'cell-end'}>${h[0] === '<' ? html`<span class="hidden-text">${h.slice(1)}</span>` : h.replace('>', '')}</th>`)}</tr></thead><tbody>${rows}</tbody></table>` : html`<p class="faint pad">${none}</p>`}</div>`;
+
 /** Tabs are links, so that each has an address: tabs is [{id, text, href, badge}]. */
 export function Tabs({ tabs, active, label }) {
   return html`<nav class="tabs" aria-label=${label}>${tabs.map((t) => html`<a href=${t.href} aria-current=${t.id === active ? 'page' : undefined}>${t.text}${t.badge !== undefined && html`<span class="badge num">${t.badge}</span>`}</a>`)}</nav>`;
@@ -103,8 +113,11 @@ export function Copy({ text, label = 'Copy', children }) {
   return html`<button type="button" class="button button-quiet copy" onClick=${copy} title=${label} aria-label=${children ? undefined : label}>${children}<${Icon} name=${done ? 'check' : 'copy'} /></button>`;
 }
 
-/** Command is something to type elsewhere, with a button that copies it. */
-export function Command({ text }) {
+const program = document.querySelector('meta[name=instar-program]')?.content || 'instar';
+
+/** Command is something to type elsewhere, with a button that copies it. The command line is called as it was here. */
+export function Command({ text: said }) {
+  const text = said.replace(/^instar /, program + ' ');
   return html`<div class="command"><code tabindex="0">${text}</code><${Copy} text=${text} label=${'Copy: ' + text} /></div>`;
 }
 

@@ -1,5 +1,5 @@
 // Stores: values that components follow. store(v) makes one; useStore(s) has a component render when it changes. useResource(load, deps) loads something
-// asynchronously, keeps what it had while it loads again, and drops answers that come too late: {data, error, loading, reload, idle}; every(resource, ms) loads it anew every so often.
+// asynchronously, keeps what it had while it loads again, and drops answers that come too late: {data, error, loading, reload, idle}; useMore(load, deps) is one of a list, of which more is loaded when its end comes near; every(resource, ms) loads it anew every so often.
 import { useState, useEffect, useRef, useCallback } from './base.js';
 
 /** store holds a value; set takes a value or a function of the one before. */
@@ -83,6 +83,18 @@ export function useResource(load, deps) {
   }, deps);
   const idle = () => !run.current.busy;
   return { ...state, reload, idle };
+}
+
+/** useMore is useResource of a list, {items, more}: load(least, signal) loads so many, if there are. onEnd, for a Table, asks for 500 more than there are. */
+export function useMore(load, deps) {
+  const wanted = useRef(1);
+  const it = useResource((signal) => load(wanted.current, signal), deps);
+  const onEnd = () => {
+    if (!it.data.more || wanted.current > it.data.items.length) return;
+    wanted.current = it.data.items.length + 500;
+    it.reload();
+  };
+  return { ...it, onEnd };
 }
 
 /** paused is whether what is shown is to stay as it is, until it is false again. */

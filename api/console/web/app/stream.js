@@ -1,4 +1,4 @@
-// The streams that all tabs share, which run in the shared worker (worker.js), or in the page where there is none (live.js): Stream, of changes, and Logs. new Stream(tell) begins; tell gets
+// The streams that all tabs share, which run in the shared worker (worker.js): Stream, of changes, and Logs. new Stream(tell) begins; tell gets
 //   {type: 'state', state}         connecting, live, reconnecting, signedout
 //   {type: 'changes', items}       at most 4 times a second: [{machine, key, item}], item absent for what was deleted; the newest of each entity
 //   {type: 'reset'}                changes were missed: load again what is shown

@@ -1,4 +1,4 @@
-// The shared worker: one stream of changes and one of logs for all tabs of this browser, because a browser opens only six connections to a server over HTTP/1.1. A tab says
+// The shared worker, or a part of the page in a browser that has none: one stream of changes and one of logs for all tabs of this browser, because a browser opens only six connections to a server over HTTP/1.1. A tab says
 // "hello" when it begins, "bye" when it goes, "again" when somebody has signed in or out, and {follow} or {leave} with the key of a task for its log; the streams are closed when nobody is left.
 import { Logs, Stream } from './stream.js';
 

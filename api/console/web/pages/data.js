@@ -1,6 +1,6 @@
 // The data of an entity, and what changed in it between two of the versions that this page has seen: it follows the entity while it is open.
 import { html, useState } from '../app/base.js';
-import { Json } from '../app/parts.js';
+import { Json, Plain } from '../app/parts.js';
 
 /** flat is an object as paths with values. */
 function flat(v, at = '', all = new Map()) {
@@ -29,8 +29,7 @@ export function Data({ e, versions }) {
     <div class="toolbar"><label class="order">What changed since <select class="input" value=${than} onChange=${(x) => setThan(x.target.value)}><option value="">nothing</option>${options}</select></label>
       ${base && html`<label class="order">until <select class="input" value=${upTo} onChange=${(x) => setUpTo(x.target.value)}><option value="">now</option>${options}</select></label>`}
       ${versions.length < 2 && html`<span class="faint small">Versions that are seen from now on can be compared. Older changes are in the timeline.</span>`}</div>
-    ${diff && (diff.length ? html`<div class="table-frame" tabindex="0" role="region" aria-label="What changed"><table class="table diff"><caption class="hidden-text">What changed</caption><thead><tr><th scope="col">Field</th><th scope="col">Version ${base.version}</th><th scope="col">${other === e ? 'Now' : `Version ${other.version}`}</th></tr></thead>
-      <tbody>${diff.map((d) => html`<tr key=${d.path}><th scope="row" class="mono small">${d.path}</th><td class="diff-from wrap">${show(d.from)}</td><td class="diff-to wrap">${show(d.to)}</td></tr>`)}</tbody></table></div>` : html`<p class="faint">The data is the same.</p>`)}
+    ${diff && (diff.length ? html`<${Plain} label="What changed" heads=${`Field|Version ${base.version}|${other === e ? 'Now' : `Version ${other.version}`}`} rows=${diff.map((d) => html`<tr key=${d.path}><th scope="row" class="mono small">${d.path}</th><td class="diff-from wrap">${show(d.from)}</td><td class="diff-to wrap">${show(d.to)}</td></tr>`)} />` : html`<p class="faint">The data is the same.</p>`)}
     ${e.data === undefined ? html`<p class="faint pad">It has no data.</p>` : html`<${Json} value=${e.data} label="Data" />`}
   </div>`;
 }

@@ -4,9 +4,9 @@ import { atLeast, entityURL, get, living, machine } from '../app/api.js';
 import { Dialog, open } from '../app/dialog.js';
 import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
-import { Card, Command, Empty, Failure, Heading, Json, Labels, Loading, Tabs } from '../app/parts.js';
+import { Card, Command, Empty, Failure, Heading, Json, Labels, Loading, Rows, Tabs } from '../app/parts.js';
 import { useQuery } from '../app/router.js';
-import { every, useResource } from '../app/store.js';
+import { every, useMore, useResource } from '../app/store.js';
 import { Table } from '../app/table.js';
 import { Since, Time, ago, count, duration, exact } from '../app/time.js';
 import { Health, short } from './discovery.js';
@@ -18,39 +18,33 @@ export default function Discovered({ params }) {
   const at = Number.isFinite(Date.parse(query.get('at'))) ? query.get('at') : null;
   const path = '/v1/discover/' + encodeURIComponent(service);
   const ended = query.get('ended') || '';
-  const wanted = useRef(1); // instances that are to be loaded: more when the end of the table comes near
-  const it = useResource(async (signal) => {
+  const it = useMore(async (least, signal) => {
     const m = await machine('instance');
     const of = await machine('service').catch(() => undefined);
     const query = { namespace: ns, parent: service, include: 'data', state: ended ? undefined : living(m) }; // those that have ended are kept for a day, and would be before those that are there
-    const [found, list, own] = await Promise.all([get(path, { namespace: ns, include: 'draining' }, signal), atLeast(wanted.current, '/v1/instances', query, signal),
+    const [found, list, own] = await Promise.all([get(path, { namespace: ns, include: 'draining' }, signal), atLeast(least, '/v1/instances', query, signal),
       of ? get('/v1/' + of.plural, { namespace: ns, idPrefix: service, limit: 1 }, signal).then(({ data }) => data.items[0]?.id === service) : false]);
     const weights = new Map((found.data.instances || []).map((i) => [i.instanceId, i]));
-    return { m, own, found: found.data, weights, more: list.more, all: list.items.map((i) => ({ ...i, data: i.entity?.data || {}, now: weights.get(i.id) })) };
+    return { m, own, found: found.data, weights, more: list.more, items: list.items.map((i) => ({ ...i, data: i.entity?.data || {}, now: weights.get(i.id) })) };
   }, [service, ns, ended]);
   useReload(it.reload, { machine: 'instance' }, 1000);
   const past = useResource((signal) => (at ? get(path, { namespace: ns, include: 'draining', at }, signal).then(({ data }) => data) : Promise.resolve(null)), [service, ns, at]);
   const d = it.data;
-  const onEnd = () => {
-    if (!d?.more || wanted.current > d.all.length) return;
-    wanted.current = d.all.length + 500;
-    it.reload();
-  };
-  const beats = !at && !!d?.all.some((i) => sends(i));
+  const beats = !at && d?.items.some(sends) ? d.items.length : 0; // for each that is shown, its heartbeat is asked for
   const heard = every(useResource(async (signal) => {
     if (!beats) return undefined;
-    const { data } = await get(`/v1/services/${encodeURIComponent(service)}/heartbeats`, { namespace: ns, limit: 500 }, signal);
-    return new Map(data.instances.map((i) => [i.instanceId, Date.now() - i.ageMillis]));
-  }, [service, ns, beats]), 2000);
+    const { items } = await atLeast(beats, `/v1/services/${encodeURIComponent(service)}/heartbeats`, { namespace: ns }, signal, 'cursor', 'instances');
+    return new Map(items.map((i) => [i.instanceId, Date.now() - i.ageMillis]));
+  }, [service, ns, !!beats]), 2000);
   const href = (changes) => '?' + new URLSearchParams(Object.entries({ namespace: ns === 'default' ? null : ns, ...changes }).filter(([, v]) => v));
-  const tabs = [{ id: 'now', text: 'Now', href: href({}), badge: d && d.all.filter((i) => i.state !== 'deregistered').length + (d.more ? '+' : '') }, { id: 'past', text: 'In the past', href: href({ at: at || new Date(Math.floor(Date.now() / 1000) * 1000 - 600000).toISOString() }) }];
+  const tabs = [{ id: 'now', text: 'Now', href: href({}), badge: d && d.items.filter((i) => i.state !== 'deregistered').length + (d.more ? '+' : '') }, { id: 'past', text: 'In the past', href: href({ at: at || new Date(Math.floor(Date.now() / 1000) * 1000 - 600000).toISOString() }) }];
   return html`<${Heading} title=${service} crumbs=${[{ href: '/ui/discovery', text: 'Discovery' }]} sub=${ns === 'default' ? '' : `In the namespace ${ns}.`}>
       ${d?.own && html`<a class="button" href=${entityURL('service', { id: service, namespace: ns })}>The service<${Icon} name="right" /></a>`}</${Heading}>
     <${Failure} error=${it.error} retry=${it.reload} small=${!!d} />
     ${d?.found.protected && html`<div class="failure"><${Icon} name="alert" /><div><b>Self-preservation</b><p>Too many instances were lost at once: none of them is removed, and those that are shown may be gone.</p></div></div>`}
     ${d?.found.staleSeconds > 0 && html`<p class="bad small">This node hears nothing of the others: this is its state of ${Math.round(d.found.staleSeconds)} s ago.</p>`}
     <${Tabs} tabs=${tabs} active=${at ? 'past' : 'now'} label="When" />
-    ${!d ? !it.error && html`<${Loading} />` : at ? html`<${Past} at=${at} past=${past} now=${d} setQuery=${setQuery} service=${service} ns=${ns} />` : html`<${Now} d=${d} onEnd=${onEnd} heard=${heard} query=${query} setQuery=${setQuery} service=${service} ns=${ns} />`}`;
+    ${!d ? !it.error && html`<${Loading} />` : at ? html`<${Past} at=${at} past=${past} now=${d} setQuery=${setQuery} service=${service} ns=${ns} />` : html`<${Now} d=${d} onEnd=${it.onEnd} heard=${heard} query=${query} setQuery=${setQuery} service=${service} ns=${ns} />`}`;
 }
 
 /** marks are what sets an instance apart, as texts with a tone. */
@@ -77,7 +71,7 @@ function Heard({ i, heard }) {
 
 function Now({ d, onEnd, heard, query, setQuery, service, ns }) {
   const zone = query.get('zone') || '';
-  const live = d.all;
+  const live = d.items;
   const zones = [...new Set(live.map((i) => i.data.zone || ''))].sort();
   const rows = live.filter((i) => !query.has('zone') || (i.data.zone || '') === zone);
   const columns = [
@@ -96,17 +90,16 @@ function Now({ d, onEnd, heard, query, setQuery, service, ns }) {
       <label class="check small"><input type="checkbox" checked=${!!query.get('ended')} onChange=${(e) => setQuery({ ended: e.target.checked ? '1' : null })} /><span>Also those that ended within a day</span></label></div>
     <${Table} label="Instances" columns=${columns} rows=${rows} total=${d.more ? -1 : rows.length} onEnd=${onEnd} keyOf=${(i) => i.id} hrefOf=${(i) => entityURL('instance', { id: i.id, parent: service, namespace: ns })}
       empty=${html`<${Empty} icon="service" title="No instances"><p>Clients find nobody under this name.</p></${Empty}>`} />
-    ${d.more && html`<p class="faint small">These are the first ${count(d.all.length)}; more come at the end of the list, and are not counted above.</p>`}
+    ${d.more && html`<p class="faint small">These are the first ${count(d.items.length)}; more come at the end of the list, and are not counted above.</p>`}
     <div class="stack"><p class="faint small">What clients get:</p><${Command} text=${`curl -s '${location.origin}/v1/discover/${service}?namespace=${ns}'`} /></div>`;
 }
 
 /** Evidence is what an instance was judged by last. */
 function Evidence({ i, m, close }) {
   const e = i.data.evidence;
-  const row = (name, value) => value !== undefined && value !== '' && html`<div><dt>${name}</dt><dd>${value}</dd></div>`;
   return html`<${Dialog} title=${i.data.nodeAddress || i.id} wide onClose=${() => close()}>
     <p><${Health} m=${m} state=${i.state} /> for <${Since} at=${i.since} /></p>
-    ${e ? html`<dl class="facts-list">${row('Check', e.kind || i.data.check?.type)}${row('Seen', html`<${Time} at=${e.at} />`)}${row('By', e.observer)}${row('In a row', e.consecutive)}${row('HTTP status', e.status)}${row('Took', e.latencyMillis && duration(e.latencyMillis))}</dl>
+    ${e ? html`<${Rows} of=${{ Check: e.kind || i.data.check?.type, Seen: html`<${Time} at=${e.at} />`, By: e.observer, 'In a row': e.consecutive, 'HTTP status': e.status, Took: e.latencyMillis && duration(e.latencyMillis) }} />
       ${e.output && html`<h3>What it said</h3><div class="json"><pre tabindex="0" aria-label="Output of the check">${e.output}</pre></div>`}` : html`<p class="faint">Nothing was judged by a check yet.</p>`}
     <p class="faint small">A result that changes nothing is not stored, and neither is a heartbeat: this is what the last change was decided from.</p>
     <h3>Its check</h3><${Json} value=${i.data.check || {}} label="Check" />

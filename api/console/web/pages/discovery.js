@@ -1,24 +1,23 @@
 // The catalogue: the services that have instances, how many of them clients find now, and which are on their way in or out.
 import { html } from '../app/base.js';
-import { get, machine } from '../app/api.js';
+import { get, machine, pageOf } from '../app/api.js';
 import { useNamespace } from '../app/frame.js';
-import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
-import { Empty, Failure, Heading, Loading, Stat, kindOf, kinds } from '../app/parts.js';
+import { Empty, Heading, Mark, Stat, drawn, kindOf } from '../app/parts.js';
 import { useQuery } from '../app/router.js';
 import { useResource } from '../app/store.js';
 import { Table } from '../app/table.js';
 import { count } from '../app/time.js';
 
 /** serviceURL is the page of a service's instances. */
-export const serviceURL = (s) => `/ui/discovery/${encodeURIComponent(s.service)}${s.namespace && s.namespace !== 'default' ? '?namespace=' + encodeURIComponent(s.namespace) : ''}`;
+export const serviceURL = (s) => pageOf(['discovery', s.service], s);
 
 /** short is the state of an instance without the group that it is in: active.healthy is healthy. */
 export const short = (state) => String(state).split('.').pop();
 
 export function Health({ m, state, n }) {
   const kind = state.endsWith('.healthy') ? 'steady' : state.endsWith('.flapping') ? 'failed' : kindOf(m, state) === 'steady' ? 'moving' : kindOf(m, state);
-  return html`<span class=${'state state-' + kind} title=${m?.states.find((s) => s.name === state)?.doc}><${Icon} name=${kinds[kind].icon} />${short(state)}${n !== undefined && html` <span class="num">${count(n)}</span>`}</span>`;
+  return html`<${Mark} kind=${kind} title=${m?.states.find((s) => s.name === state)?.doc}>${short(state)}${n !== undefined && html` <span class="num">${count(n)}</span>`}</${Mark}>`;
 }
 
 export default function Discovery() {
@@ -39,12 +38,11 @@ export default function Discovery() {
     { text: 'Service', cell: (s) => s.service },
     { text: 'Found', cell: (s) => html`<span class="share share-cell" aria-hidden="true"><span class="share-steady" style=${{ flexGrow: s.found }}></span><span class="share-moving" style=${{ flexGrow: s.draining }}></span><span class="share-failed" style=${{ flexGrow: Math.max(0, s.instances - s.found - s.draining) }}></span></span> <span class="num">${count(s.found)} <span class="faint">of ${count(s.instances)}</span></span>` },
     { text: 'Health', cell: (s) => html`<span class="cell-states">${Object.entries(s.states).filter(([state, n]) => n > 0 && state !== 'deregistered').map(([state, n]) => html`<${Health} key=${state} m=${m} state=${state} n=${n} />`)}</span>` },
-    { text: 'Marks', cell: (s) => (s.protected ? html`<span class="state state-failed" title="Too many instances were lost at once: none of them is removed, and what is found may be gone"><${Icon} name="alert" />self-preservation</span>` : s.instances > 0 && !s.found ? html`<span class="bad">nobody is found</span>` : '') },
+    { text: 'Marks', cell: (s) => (s.protected ? html`<${Mark} kind="failed" title="Too many instances were lost at once: none of them is removed, and what is found may be gone">self-preservation</${Mark}>` : s.instances > 0 && !s.found ? html`<span class="bad">nobody is found</span>` : '') },
     ...(ns === '*' ? [{ text: 'Namespace', cell: (s) => html`<span class="soft">${s.namespace}</span>` }] : []),
   ];
   return html`<${Heading} title="Discovery" sub="Services and their instances, as clients find them at this moment." />
-    <${Failure} error=${it.error} retry=${it.reload} small=${!!it.data} />
-    ${!it.data ? !it.error && html`<${Loading} />` : html`
+    ${drawn(it, () => html`
       <div class="stats">
         <${Stat} label="Services" icon="service" value=${all.length - ended} hint=${ended ? `and ${count(ended)} without instances` : 'with instances'} />
         <${Stat} label="Found" icon="check" value=${sum('found')} hint=${`of ${count(sum('instances'))} instances`} />
@@ -55,5 +53,5 @@ export default function Discovery() {
         ${chip('', 'All', all.length - ended)}${chip('lacking', 'Some not found', all.filter(lacks).length)}${chip('none', 'Nobody found', all.filter((s) => s.instances && !s.found).length)}${chip('protected', 'Self-preservation', all.filter((s) => s.protected).length)}
         ${ended > 0 && html`<label class="check small"><input type="checkbox" checked=${!!query.get('ended')} onChange=${(e) => setQuery({ ended: e.target.checked ? '1' : null })} /><span>Also without instances</span></label>`}</div>
       <${Table} label="Services" columns=${columns} rows=${rows} keyOf=${(s) => s.namespace + '.' + s.service} hrefOf=${serviceURL}
-        empty=${html`<${Empty} icon="service" title=${all.length ? 'Nothing matches' : 'No service has instances yet'}><p>${all.length ? 'Take a filter away to see more.' : 'They register themselves, or with POST /v1/register.'}</p></${Empty}>`} />`}`;
+        empty=${html`<${Empty} icon="service" title=${all.length ? 'Nothing matches' : 'No service has instances yet'}><p>${all.length ? 'Take a filter away to see more.' : 'They register themselves, or with POST /v1/register.'}</p></${Empty}>`} />`)}`;
 }

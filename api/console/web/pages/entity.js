@@ -1,11 +1,11 @@
 // An entity: what it is now, the diagram with the way that it took, what may be done with it, and how it came here. Live.
-import { html, useMemo, useRef, useState } from '../app/base.js';
-import { entityPath, get, keyOf, machine, machineURL } from '../app/api.js';
-import { commandsOf, openCommand } from '../app/command.js';
+import { html, useMemo, useRef } from '../app/base.js';
+import { atLeast, entityPath, get, keyOf, machine, machineURL } from '../app/api.js';
+import { Actions } from '../app/command.js';
 import { Diagram } from '../app/diagram.js';
 import { Icon } from '../app/icons.js';
 import { announce, useChanges, useReload } from '../app/live.js';
-import { Card, Copy, Failure, Heading, Json, Labels, Loading, State, Tabs } from '../app/parts.js';
+import { Card, Command, Failure, Heading, Json, Labels, Mark, Plain, Rows, State, Tabs, drawn } from '../app/parts.js';
 import { useQuery } from '../app/router.js';
 import { useResource } from '../app/store.js';
 import { Since, Time } from '../app/time.js';
@@ -22,8 +22,15 @@ export default function Entity({ params }) {
     return { m, path: await entityPath(m, at) };
   }, [params.machine, params.id, params.parent]);
   const crumbs = [{ href: machineURL(params.machine), text: it.data?.m.plural || params.machine }];
-  if (it.error) return html`<${Heading} title=${params.id} crumbs=${crumbs} /><${Failure} error=${it.error} retry=${it.reload} />`;
-  return it.data ? html`<${Shown} ...${it.data} at=${at} crumbs=${crumbs} />` : html`<${Loading} />`;
+  return it.data ? html`<${Shown} ...${it.data} at=${at} crumbs=${crumbs} />` : html`<${Heading} title=${params.id} crumbs=${crumbs} />${drawn(it)}`;
+}
+
+const most = 5000; // changes of state that are read, from the first on: with the newest events they are the way in the diagram
+
+/** changing are the types of events that tell of all changes of state: one of each edge that makes one, of those that are kept long if it has one. */
+function changing(m) {
+  const long = new Set(m.events.filter((e) => e.class === 'state').map((e) => e.name));
+  return [...new Set(m.edges.filter((e) => e.from !== e.to && e.emit).map(({ emit }) => emit.find((name) => long.has(name)) || emit[0]))];
 }
 
 function Shown({ m, path, at, crumbs }) {
@@ -42,14 +49,14 @@ function Shown({ m, path, at, crumbs }) {
     const last = changes?.[changes.length - 1]?.item?.state;
     if (last && last !== state.current) announce(`${at.id} is ${last}`);
   }, { machine: m.name, key });
-  const gone = useMemo(() => [...new Set((line.items || []).filter((e) => e.from !== e.to && e.to).map((e) => (e.from || '') + '→' + e.to))].sort().join(' '), [line.items]);
+  const before = useResource((signal) => atLeast(most, path + '/events', { namespace: at.namespace, type: changing(m) }, signal, 'after'), [path, at.namespace]).data?.items;
+  const gone = useMemo(() => [...new Set([...(before || []), ...(line.items || [])].filter((e) => e.from !== e.to && e.to).map((e) => (e.from || '') + '→' + e.to))].sort().join(' '), [before, line.items]);
   const here = it.data?.e.state;
   const diagram = useMemo(() => html`<${Diagram} m=${m} at=${here} path=${new Set(gone.split(' '))} label=${`The way of ${at.id} through the states of ${m.name}`} />`, [m, here, gone, at.id]);
-  if (it.error && !it.data) {
-    return html`<${Heading} title=${at.id} crumbs=${crumbs} /><${Failure} error=${it.error} retry=${it.reload} />
-      ${it.error.status === 404 && html`<div class="card"><p>There is no ${m.name} <b class="mono">${at.id}</b>${at.parent ? html` of <b class="mono">${at.parent}</b>` : ''} in the namespace <b class="mono">${at.namespace}</b>. It may be in another namespace, or was never there.</p><p><a class="button" href=${machineURL(m)}>See all ${m.plural}</a></p></div>`}`;
+  if (!it.data) {
+    return html`<${Heading} title=${at.id} crumbs=${crumbs} />${drawn(it)}
+      ${it.error?.status === 404 && html`<div class="card"><p>There is no ${m.name} <b class="mono">${at.id}</b>${at.parent ? html` of <b class="mono">${at.parent}</b>` : ''} in the namespace <b class="mono">${at.namespace}</b>. It may be in another namespace, or was never there.</p><p><a class="button" href=${machineURL(m)}>See all ${m.plural}</a></p></div>`}`;
   }
-  if (!it.data) return html`<${Heading} title=${at.id} crumbs=${crumbs} /><${Loading} />`;
   const { e, etag } = it.data;
   state.current = e.state;
   const tab = query.get('tab') || 'timeline';
@@ -59,7 +66,7 @@ function Shown({ m, path, at, crumbs }) {
     { id: 'conditions', text: 'Conditions', href: href('conditions'), badge: conditions.length || undefined }, { id: 'raw', text: 'JSON', href: href('raw') }];
   return html`<${Heading} title=${e.id} crumbs=${[...crumbs, ...(e.parent ? [{ href: machineURL(m, { parent: e.parent }), text: e.parent }] : [])]}
       sub=${html`<span class="facts"><${State} m=${m} state=${e.state} /> <span>for <${Since} at=${e.since} /></span> <${Labels} labels=${e.labels} toHref=${(label) => machineURL(m, { label })} />${e.dropped && html`<span class="pill">data dropped: it ended long ago</span>`}</span>`}>
-      <${Actions} m=${m} e=${e} etag=${etag} />
+      <${Actions} m=${m} e=${e} etag=${etag} done=${() => line.more() /* a refusal changes nothing else */} />
     </${Heading}>
     <${Failure} error=${it.error} small />
     ${e.lastError && html`<div class="failure failure-small"><${Icon} name="alert" /><div><b>What went wrong last</b><p>${e.lastError.message || e.lastError.detail || JSON.stringify(e.lastError)}</p>${e.lastError.code && html`<p class="small faint mono">${e.lastError.code}</p>`}</div></div>`}
@@ -77,40 +84,19 @@ function Shown({ m, path, at, crumbs }) {
     </div>`;
 }
 
-/** Actions are the commands: those that can be sent now, and those that cannot with the reason. */
-function Actions({ m, e, etag }) {
-  const [more, setMore] = useState(false);
-  const all = commandsOf(m, e);
-  const now = all.filter((c) => !c.why);
-  const button = ({ command, why }, first) => html`<button key=${command.name} type="button" class=${'button' + (command.destructive ? ' button-warn' : first ? ' button-main' : '')} disabled=${!!why} title=${why || command.doc} onClick=${() => openCommand({ m, command, entity: e, etag })}>${command.name}</button>`;
-  const shown = now.slice(0, 4);
-  const rest = [...now.slice(4), ...all.filter((c) => c.why)];
-  return html`${shown.map((c, i) => button(c, i === 0 && !c.command.destructive))}
-    ${rest.length > 0 && html`<div class="menu"><button type="button" class="button" aria-expanded=${more} onClick=${() => setMore(!more)}>More<${Icon} name="down" /></button>
-      ${more && html`<ul class="menu-list" onKeyDown=${(k) => k.key === 'Escape' && setMore(false)}>${rest.map((c) => html`<li key=${c.command.name}>
-        <button type="button" class="menu-item" disabled=${!!c.why} onClick=${() => { setMore(false); openCommand({ m, command: c.command, entity: e, etag }); }}><b>${c.command.name}</b><span class="small">${c.why || c.command.doc}</span></button></li>`)}</ul>`}</div>`}`;
-}
-
 function Conditions({ conditions }) {
   if (!conditions.length) return html`<p class="faint pad">It has no conditions.</p>`;
-  return html`<div class="table-frame" tabindex="0" role="region" aria-label="Conditions"><table class="table"><thead><tr><th scope="col">Condition</th><th scope="col">Status</th><th scope="col">Reason</th><th scope="col">Since</th></tr></thead>
-    <tbody>${conditions.map((c) => html`<tr key=${c.type}><th scope="row">${c.type}</th><td><span class=${'state state-' + (c.status === 'True' ? 'steady' : c.status === 'False' ? 'failed' : 'ended')}><${Icon} name=${c.status === 'True' ? 'check' : c.status === 'False' ? 'alert' : 'help'} />${c.status}</span></td>
-      <td class="wrap">${c.reason}${c.message && html`<br /><span class="faint small">${c.message}</span>`}</td><td><${Time} at=${c.lastTransitionTime} /></td></tr>`)}</tbody></table></div>`;
+  return html`<${Plain} label="Conditions" heads="Condition|Status|Reason|Since" rows=${conditions.map((c) => html`<tr key=${c.type}><th scope="row">${c.type}</th><td><${Mark} kind=${{ True: 'steady', False: 'failed' }[c.status] || 'ended'} icon=${{ True: 'check', False: 'alert' }[c.status] || 'help'}>${c.status}</${Mark}></td>
+      <td class="wrap">${c.reason}${c.message && html`<br /><span class="faint small">${c.message}</span>`}</td><td><${Time} at=${c.lastTransitionTime} /></td></tr>`)} />`;
 }
 
 function Facts({ m, e, path }) {
-  const timers = Object.entries(e.timers || {});
-  const effects = Object.entries(e.effects || {});
-  const row = (name, value) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`;
+  const all = (of, show) => Object.fromEntries(Object.entries(of || {}).map(([name, v]) => [name, show(v)]));
+  const num = (n) => html`<span class="num">${n}</span>`;
   return html`<aside class="entity-side" aria-label="Facts">
-    <${Card} title="Facts"><dl class="facts-list">
-      ${row('Namespace', e.namespace)}${e.parent && row(m.parent, e.parent)}${row('Created', html`<${Time} at=${e.createdAt} />`)}${row('Changed', html`<${Time} at=${e.updatedAt} />`)}
-      ${row('Version', html`<span class="num">${e.version}</span>`)}${row('Generation', html`<span class="num">${e.generation}</span>`)}${row('Revision', html`<span class="num">${e.revision}</span>`)}
-    </dl></${Card}>
-    ${effects.length > 0 && html`<${Card} title="Under way"><dl class="facts-list">${effects.map(([name, a]) => row(name, html`attempt ${a.try} · ${a.nextTry ? html`the next <${Time} at=${a.nextTry} />` : html`since <${Time} at=${a.since} />`}${a.error && html`<p class="small bad wrap">${a.error.code}: ${a.error.message}</p>`}`))}</dl></${Card}>`}
-    ${timers.length > 0 && html`<${Card} title="Timers"><dl class="facts-list">${timers.map(([name, t]) => row(name, html`<${Time} at=${t.at} />`))}</dl></${Card}>`}
-    <${Card} title="The same elsewhere"><div class="stack"><${Copied} text=${`curl -s '${location.origin}${path}?namespace=${e.namespace}'`} /><${Copied} text=${`instar ${m.name} events ${e.parent ? e.parent + '/' : ''}${e.id} --namespace ${e.namespace}`} /></div></${Card}>
+    <${Card} title="Facts"><${Rows} of=${{ Namespace: e.namespace, ...(e.parent && { [m.parent]: e.parent }), Created: html`<${Time} at=${e.createdAt} />`, Changed: html`<${Time} at=${e.updatedAt} />`, Version: num(e.version), Generation: num(e.generation), Revision: num(e.revision) }} /></${Card}>
+    ${e.effects && html`<${Card} title="Under way"><${Rows} of=${all(e.effects, (a) => html`attempt ${a.try} · ${a.nextTry ? html`the next <${Time} at=${a.nextTry} />` : html`since <${Time} at=${a.since} />`}${a.error && html`<p class="small bad wrap">${a.error.code}: ${a.error.message}</p>`}`)} /></${Card}>`}
+    ${e.timers && html`<${Card} title="Timers"><${Rows} of=${all(e.timers, (t) => html`<${Time} at=${t.at} />`)} /></${Card}>`}
+    <${Card} title="The same elsewhere"><div class="stack"><${Command} text=${`curl -s '${location.origin}${path}?namespace=${e.namespace}'`} /><${Command} text=${`instar ${m.name} events ${e.parent ? e.parent + '/' : ''}${e.id} --namespace ${e.namespace}`} /></div></${Card}>
   </aside>`;
 }
-
-const Copied = ({ text }) => html`<div class="command"><code tabindex="0">${text}</code><${Copy} text=${text} label=${'Copy: ' + text} /></div>`;

@@ -1,32 +1,33 @@
 // Home: what runs here in one look: what needs somebody, what is on its way and what is stuck, how much happens, the nodes, the store. Where there is next to nothing yet, the way into the sample.
 import { html } from '../app/base.js';
-import { collection, entityURL, get, machines, session } from '../app/api.js';
-import { useAllCounts } from '../app/counts.js';
+import { collection, entityURL, get, machineURL, machines, ofAll, optional, session } from '../app/api.js';
+import { needing, useAllCounts } from '../app/counts.js';
 import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
-import { Card, Command, Failure, Heading, LinkOut, Loading, Sparkline, Stat } from '../app/parts.js';
-import { every, useResource, useStore } from '../app/store.js';
+import { Card, Command, Heading, LinkOut, Sparkline, Stat, drawn } from '../app/parts.js';
+import { every, useResource } from '../app/store.js';
 import { bytes, count, minutesAgo } from '../app/time.js';
 import { MachineCard } from './machines.js';
 
 export default function Home() {
   const all = useResource(() => machines(), []);
-  if (!all.data) return html`<${Heading} title="Home" /><${Failure} error=${all.error} retry=${all.reload} />${!all.error && html`<${Loading} />`}`;
+  if (!all.data) return html`<${Heading} title="Home" />${drawn(all)}`;
   return html`<${Shown} all=${all.data} />`;
 }
 
 function Shown({ all }) {
   const counts = useAllCounts(all.map((m) => m.name));
-  const sum = (is) => all.reduce((n, m) => n + m.states.filter(is).reduce((k, s) => k + (counts.get(m.name)?.[s.name] || 0), 0), 0);
-  const failed = sum((s) => s.failed);
+  const sum = (is) => all.reduce((n, m) => n + m.states.filter(is).reduce((k, s) => k + (counts.get(m.name)?.data?.[s.name] || 0), 0), 0);
+  const needs = (m) => needing(m, counts.get(m.name)?.data);
+  const failed = all.reduce((n, m) => n + needs(m), 0);
   const moving = sum((s) => s.transitional);
   const lives = sum((s) => !s.terminal);
-  const busy = all.find((m) => m.states.some((s) => s.failed && counts.get(m.name)?.[s.name]));
-  const known = counts.size === all.length && [...counts.values()].every(Boolean);
+  const busy = all.find(needs);
+  const known = [...counts.values()].every((c) => c.data);
   return html`<${Heading} title="Home" sub=${known ? `${count(lives)} ${lives === 1 ? 'entity lives' : 'entities live'} here, in ${all.length} machines.` : ''} />
     <${Health} />
     <div class="stats">
-      <${Stat} label="Failing" icon="alert" value=${known ? failed : undefined} tone=${failed ? 'bad' : undefined} hint=${(failed > 1 ? 'need' : failed ? 'needs' : 'none needs') + ' somebody'} href=${busy ? `/ui/machines/${busy.name}?preset=failed` : undefined} />
+      <${Stat} label="Failing" icon="alert" value=${known ? failed : undefined} tone=${failed ? 'bad' : undefined} hint=${(failed > 1 ? 'need' : failed ? 'needs' : 'none needs') + ' somebody'} href=${busy && machineURL(busy, { preset: needs(busy) > counts.get(busy.name).data[''] ? 'failed' : 'parked' })} />
       <${Stat} label="On their way" icon="spin" value=${known ? moving : undefined} hint="in a state that passes" />
       <${Stuck} all=${all} counts=${counts} known=${known} />
       <${Letters} />
@@ -38,22 +39,20 @@ function Shown({ all }) {
     <div class="grid">${all.map((m) => html`<${MachineCard} key=${m.name} m=${m} />`)}</div>`;
 }
 
-const optional = (path, query) => get(path, query).then(({ data }) => data, (e) => { if ([403, 404].includes(e.status)) return null; throw e; });
-
 function Stuck({ all, counts, known }) {
   const it = every(useResource(async (signal) => {
     if (!known) return undefined;
     const before = minutesAgo(5);
     const found = await Promise.all(all.map(async (m) => {
       const state = m.states.filter((s) => s.transitional).map((s) => s.name);
-      if (!state.some((s) => (counts.get(m.name)?.[s] ?? 1) > 0)) return { m, n: 0 }; // as nearly always
+      if (!state.some((s) => (counts.get(m.name)?.data?.[s] ?? 1) > 0)) return { m, n: 0 }; // as nearly always
       const { data } = await get(collection(m), { namespace: '*', state, sinceBefore: before, limit: 500 }, signal);
       return { m, n: data.items.length, more: !!data.nextCursor };
     }));
     return { n: found.reduce((n, f) => n + f.n, 0), more: found.some((f) => f.more), first: found.find((f) => f.n)?.m };
   }, [known]), 20000);
   const s = it.data;
-  return html`<${Stat} label="Stuck" icon="clock" value=${s && (s.more ? count(s.n) + '+' : s.n)} tone=${s?.n ? 'warn' : undefined} hint="over 5 minutes on their way" href=${s?.first ? `/ui/machines/${s.first.name}?preset=stuck-5` : undefined} />`;
+  return html`<${Stat} label="Stuck" icon="clock" value=${s && (s.more ? count(s.n) + '+' : s.n)} tone=${s?.n ? 'warn' : undefined} hint="over 5 minutes on their way" href=${s?.first && machineURL(s.first, { preset: 'stuck-5' })} />`;
 }
 
 function Letters() {
@@ -90,10 +89,9 @@ function Health() {
 }
 
 function Happening() {
-  const who = useStore(session);
   const it = every(useResource(() => optional('/v1/activity'), []), 15000);
   useReload(it.reload, {}, 2000);
-  if (!it.data || (who.namespace && who.namespace !== '*')) return null;
+  if (!it.data || !ofAll()) return null;
   const a = it.data;
   const add = (name) => a.machines.reduce((all, m) => all.map((n, i) => n + m[name][i]), Array(a.machines[0]?.transitions.length || 0).fill(0));
   const transitions = add('transitions');
@@ -101,12 +99,12 @@ function Happening() {
   const total = transitions.reduce((x, y) => x + y, 0);
   const bad = failures.reduce((x, y) => x + y, 0);
   const into = (Date.parse(a.until) / 1000) % a.stepSeconds;
-  const rate = ((transitions.at(-1) || 0) + (transitions.at(-2) || 0)) / (a.stepSeconds + into);
+  const rate = (list) => per(((list.at(-1) || 0) + (list.at(-2) || 0)) / (a.stepSeconds + into));
   const most = Math.max(0, ...transitions) / a.stepSeconds;
   const per = (n) => (n >= 10 ? count(Math.round(n)) : n >= 0.1 || n === 0 ? n.toFixed(1) : '<0.1');
   const grafana = session.get()?.grafanaUrl;
   return html`<${Card} title="Transitions" action=${html`<span class="faint small">the last hour, of the whole cluster${grafana && html` · <${LinkOut} href=${grafana}>Grafana</${LinkOut}>`}</span>`}>
-    <div class="happening"><p><b class="num">${per(rate)}</b> <span class="faint">per second now</span></p><p><b class="num">${per(most)}</b> <span class="faint">at most</span></p><p><b class="num">${count(total)}</b> <span class="faint">in all</span></p><p class=${bad ? 'bad' : ''}><b class="num">${count(bad)}</b> <span>came to need somebody</span></p></div>
+    <div class="happening"><p><b class="num">${rate(transitions)}</b> <span class="faint">per second now</span></p><p><b class="num">${per(most)}</b> <span class="faint">at most</span></p><p><b class="num">${count(total)}</b> <span class="faint">in all</span></p><p class=${bad ? 'bad' : ''}><b class="num">${count(bad)}</b> <span>came to need somebody, ${rate(failures)} per second now</span></p></div>
     <${Sparkline} values=${transitions} marks=${failures} height=${56} label=${`${total} transitions within the last hour, ${bad} into a state that failed`} />
     <div class="axis small faint"><span>1 hour ago</span><span>now</span></div>
   </${Card}>`;

@@ -1,6 +1,6 @@
 // Dead letters: messages that no code could handle, put together by their cause, so that one mends the cause and sends all of it again. What they hold is shown as it is.
 import { html, useMemo, useState } from '../app/base.js';
-import { entityURL, get, may, ofKey, send } from '../app/api.js';
+import { atLeast, entityURL, get, may, ofKey, send } from '../app/api.js';
 import { Dialog, open } from '../app/dialog.js';
 import { Icon } from '../app/icons.js';
 import { Card, Command, Empty, Failure, Heading, Json, Loading } from '../app/parts.js';
@@ -10,25 +10,18 @@ import { Time, count } from '../app/time.js';
 import { toast } from '../app/toast.js';
 
 const page = 500; // what a page of the API holds, and what one request redrives
-const most = 5; // pages
+const most = 2500; // that are read
 
-async function letters(signal) {
-  const items = [];
-  let after;
-  for (let i = 0; i < most; i++) {
-    const { data } = await get('/v1/dead-letters', { after, limit: page }, signal);
-    items.push(...data.items);
-    if (!data.nextCursor) return { items, more: false };
-    after = data.nextCursor;
-  }
-  return { items, more: true };
-}
+const letters = (signal) => atLeast(most, '/v1/dead-letters', {}, signal, 'after');
 
 /** cause is a reason without what differs from one letter to the next: its entity, names in quotes, ids, numbers. */
 function cause({ reason, key }) {
   const plain = key ? reason.split(key).join('…') : reason;
   return plain.replace(/"[^"]*"|'[^']*'/g, '…').replace(/[0-9a-f]{8}-[0-9a-f-]{27}/gi, '…').replace(/\b[0-9a-f]*\d[0-9a-f]*\b/gi, '…');
 }
+
+/** placeOf is the page of what a letter is about, if it says that. */
+const placeOf = (l) => (l.key && l.machine && l.machine !== 'unknown' ? entityURL(l.machine, ofKey(l.key)) : undefined);
 
 /** who gave up on a letter: the engine has a consumer for each partition, which are one for a cause. */
 const who = (l) => (/^p\d+$/.test(l.consumer) ? 'the engine' : l.consumer);
@@ -130,7 +123,7 @@ export default function Letters() {
 /** Done is what was done with letters that are gone: by whom, and why. */
 function Done({ list }) {
   return html`<${Card} title="What was done with letters" action=${list.nextCursor && html`<span class="faint small">the last ${list.items.length}</span>`}><ul class="letters">${list.items.map((d) => html`<li key=${d.seq + d.time} class="settled">
-    <div>${d.action} by <b>${d.actor}</b>${d.why && html`: ${d.why}`}<p class="small faint">letter <span class="num">${d.seq}</span> of <a class="mono" href=${d.machine !== 'unknown' ? entityURL(d.machine, ofKey(d.key)) : undefined}>${d.machine} ${d.key}</a>: ${d.reason}</p></div>
+    <div>${d.action} by <b>${d.actor}</b>${d.why && html`: ${d.why}`}<p class="small faint">letter <span class="num">${d.seq}</span> of <a class="mono" href=${placeOf(d)}>${d.machine} ${d.key}</a>: ${d.reason}</p></div>
     <span class="faint small"><${Time} at=${d.time} /></span></li>`)}</ul></${Card}>`;
 }
 
@@ -160,7 +153,7 @@ function Letter({ l, acts }) {
       <p class="wrap">${l.reason}</p>
       <p class="small faint">letter <span class="num">${l.seq}</span> · consumer <span class="mono">${l.consumer}</span> · subject <span class="mono">${l.subject}</span></p>
       ${l.body === undefined ? html`<p class="faint small">Its body is empty.</p>` : html`<${Json} value=${l.body} label=${`Body of the letter ${l.seq}`} />`}
-      <div class="chips">${l.machine && l.key && html`<a class="button small" href=${entityURL(l.machine, ofKey(l.key))}>Open the ${l.machine}<${Icon} name="right" /></a>`}
+      <div class="chips">${placeOf(l) && html`<a class="button small" href=${placeOf(l)}>Open the ${l.machine}<${Icon} name="right" /></a>`}
         ${may('admin') && html`<button type="button" class="button small" disabled=${busy} onClick=${run(() => acts.redrive([l]))}>Redrive this one</button>
           ${/\.in\.\d/.test(l.subject) && html`<button type="button" class="button small" disabled=${busy} onClick=${run(() => acts.edit(l))}>Edit and redrive</button>`}
           <button type="button" class="button button-warn small" disabled=${busy} onClick=${run(() => acts.drop([l]))}>Drop this one</button>`}</div>

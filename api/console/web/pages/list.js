@@ -4,7 +4,7 @@ import { html, useCallback, useEffect, useRef, useState } from '../app/base.js';
 import { collection, entityURL, get, keyOf, may } from '../app/api.js';
 import { Icon } from '../app/icons.js';
 import { announce, useChanges } from '../app/live.js';
-import { Empty, Failure, Labels, State } from '../app/parts.js';
+import { Empty, Failure, Labels, Mark, State } from '../app/parts.js';
 import { place, useQuery } from '../app/router.js';
 import { stored, useStore } from '../app/store.js';
 import { Table } from '../app/table.js';
@@ -33,7 +33,8 @@ function filterOf(m, query, ns) {
     f.stuck = Number(preset.split('-')[1]) || 5;
     f.orderBy ||= 'since';
   }
-  f.none = preset !== '' && !f.state.length; // no state of this machine is meant: that is nothing, not all
+  if (preset === 'parked') f.parked = true;
+  f.none = preset !== '' && !f.state.length && !f.parked; // no state of this machine is meant: that is nothing, not all
   return f;
 }
 
@@ -94,7 +95,7 @@ export function List({ m, ns, states }) {
   const list = useList(m, filter);
   const [selected, setSelected] = useState(new Set());
   useEffect(() => setSelected(new Set()), [m.name, query.toString()]);
-  const matching = filter.label.length || filter.idPrefix || filter.parent || filter.stuck ? undefined : (filter.state.length ? filter.state : m.states.map((s) => s.name)).reduce((n, s) => n + (states?.[s] || 0), 0);
+  const matching = filter.label.length || filter.idPrefix || filter.parent || filter.stuck ? undefined : (filter.parked ? [''] : filter.state.length ? filter.state : [...m.states.map((s) => s.name), '']).reduce((n, s) => n + (states?.[s] || 0), 0);
   useEffect(() => { if (matching !== undefined) announce(`${matching} ${m.plural}`); }, [matching]);
   const preset = query.get('preset');
   const narrowed = [...query.keys()].some((k) => k !== 'order' && k !== 'namespace');
@@ -102,7 +103,7 @@ export function List({ m, ns, states }) {
   const toggle = (s) => setQuery({ preset: null, state: chosen.includes(s) ? chosen.filter((x) => x !== s) : [...chosen, s] });
   const columns = [
     { text: 'Id', cell: (e) => e.id, class: 'cell-id' },
-    { text: 'State', cell: (e) => (e.problem ? html`<span class="state state-failed"><${Icon} name="alert" />${e.problem === 'deleted' ? 'deleted' : 'unreadable'}</span>` : html`<${State} m=${m} state=${e.state} />`) },
+    { text: 'State', cell: (e) => (e.problem ? html`<${Mark} kind="failed">${e.problem === 'deleted' ? 'deleted' : 'unreadable'}</${Mark}>` : html`<${State} m=${m} state=${e.state} />`) },
     ...(m.parent ? [{ text: m.parent, cell: (e) => html`<a href=${entityURL(m.parent, { id: e.parent, namespace: e.namespace })}>${e.parent}</a>` }] : []),
     { text: 'In it for', cell: (e) => html`<${Since} at=${e.since} />` },
     ...(ns === '*' ? [{ text: 'Namespace', cell: (e) => html`<span class="soft">${e.namespace}</span>` }] : []),
@@ -110,7 +111,7 @@ export function List({ m, ns, states }) {
     { text: 'Version', cell: (e) => e.version, class: 'cell-end num' },
     { text: 'Changed', cell: (e) => html`<${Time} at=${e.updatedAt} />` },
   ];
-  const canAct = may('operate');
+  const canAct = may('operate') && !filter.parked; // what cannot be read takes no command but repair-value
   return html`<section class="list" aria-label=${m.plural}>
     <div class="chips" role="group" aria-label="Presets">
       <button type="button" class="chip" aria-pressed=${!narrowed} onClick=${() => setQuery({ preset: null, state: null, label: null, q: null, parent: null, view: null })}>All</button>
@@ -119,7 +120,8 @@ export function List({ m, ns, states }) {
       ${[5, 60].map((n) => html`<button type="button" class="chip" aria-pressed=${preset === 'stuck-' + n} onClick=${() => setQuery({ state: null, preset: 'stuck-' + n })}><${Icon} name="clock" />Stuck over ${n === 60 ? 'an hour' : n + ' min'}</button>`)}
       <${Views} m=${m} query=${query} />
     </div>
-    <div class="chips" role="group" aria-label="States">${m.states.filter((s) => states?.[s.name] > 0 || chosen.includes(s.name)).map((s) => html`<button key=${s.name} type="button" class="chip" aria-pressed=${chosen.includes(s.name)} onClick=${() => toggle(s.name)}>${s.name}<span class="num faint">${count(states?.[s.name] || 0)}</span></button>`)}</div>
+    <div class="chips" role="group" aria-label="States">${m.states.filter((s) => states?.[s.name] > 0 || chosen.includes(s.name)).map((s) => html`<button key=${s.name} type="button" class="chip" aria-pressed=${chosen.includes(s.name)} onClick=${() => toggle(s.name)}>${s.name}<span class="num faint">${count(states?.[s.name] || 0)}</span></button>`)}
+      ${(states?.[''] > 0 || filter.parked) && html`<button type="button" class="chip" aria-pressed=${!!filter.parked} onClick=${() => setQuery({ state: null, preset: filter.parked ? null : 'parked' })}><${Icon} name="alert" />unreadable<span class="num faint">${count(states?.[''] || 0)}</span></button>`}</div>
     <${Filters} m=${m} query=${query} setQuery=${setQuery} filter=${filter} />
     <${Failure} error=${list.error} retry=${list.reload} small />
     ${list.stale > 0 && html`<p class="bad small">This node hears nothing of the others: the list is its state of ${Math.round(list.stale)} s ago.</p>`}

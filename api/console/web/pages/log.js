@@ -1,10 +1,10 @@
 // One task while it is done: how far it is, what it has written, and its log as it is written.
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../app/base.js';
 import { entityURL, get, machine } from '../app/api.js';
-import { commandsOf, openCommand } from '../app/command.js';
+import { Actions } from '../app/command.js';
 import { Icon } from '../app/icons.js';
 import { followLog, useChanges } from '../app/live.js';
-import { Card, Empty, Failure, Heading, Loading, State } from '../app/parts.js';
+import { Card, Empty, Failure, Heading, Mark, Rows, State, drawn } from '../app/parts.js';
 import { useQuery } from '../app/router.js';
 import { useResource, useStore } from '../app/store.js';
 import { Since, Time, bytes, count, duration, exact, prefs } from '../app/time.js';
@@ -37,12 +37,11 @@ export default function TaskLog({ params }) {
   useChanges(it.reload, { machine: 'task', key });
   const title = `${params.repository}/${params.id}`;
   const crumbs = [{ href: '/ui/tasks', text: 'Tasks' }];
-  if (!it.data) return html`<${Heading} title=${title} crumbs=${crumbs} /><${Failure} error=${it.error} retry=${it.reload} />${!it.error && html`<${Loading} />`}`;
+  if (!it.data) return html`<${Heading} title=${title} crumbs=${crumbs} />${drawn(it)}`;
   const { m, data: e, etag } = it.data;
   const t = e.data || {};
-  const now = commandsOf(m, e).filter((c) => !c.why && !['delete', 'schedule', 'snooze', 'force-reset'].includes(c.command.name));
   return html`<${Heading} title=${title} crumbs=${crumbs} sub=${html`<span class="facts"><${State} m=${m} state=${e.state} /><span>for <${Since} at=${e.since} /></span><span class="label">${t.type}</span>${t.title && html`<span>${t.title}</span>`}</span>`}>
-      ${now.map(({ command }) => html`<button key=${command.name} type="button" class=${'button' + (command.destructive ? ' button-warn' : '')} title=${command.doc} onClick=${() => openCommand({ m, command, entity: e, etag })}>${command.name}</button>`)}
+      <${Actions} m=${m} e=${e} etag=${etag} />
       <a class="button" href=${entityURL(m, e)}>Timeline and data<${Icon} name="right" /></a></${Heading}>
     <${Failure} error=${it.error} small />
     ${e.lastError && e.state === 'failed' && html`<div class="failure failure-small"><${Icon} name="alert" /><div><b>${e.lastError.code}</b><p>${e.lastError.message}</p></div></div>`}
@@ -77,12 +76,11 @@ function Log({ of }) {
 }
 
 function Attempts({ t, e }) {
-  const row = (name, value) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`;
   const history = [...(t.history || [])].reverse();
-  return html`<${Card} title="Facts"><dl class="facts-list">
-      ${row('Pool', t.pool || 'nodes')}${row('Priority', html`<span class="num">${t.priority || 5}</span>`)}${t.attempt && row('Attempt', html`<span class="num">${t.attempt} of ${t.attempts || t.most || 3}</span>`)}${t.startedAt && row('Started', html`<${Time} at=${t.startedAt} />`)}${t.endedAt && e.state !== 'running' && row('Ended', html`<${Time} at=${t.endedAt} />`)}
-      ${t.runAfter?.length > 0 && row('Runs after', t.runAfter.join(', '))}${t.nextRun && row('Next run', html`<${Time} at=${t.nextRun} />`)}</dl></${Card}>
-    ${history.length > 0 && html`<${Card} title="Attempts that ended"><ul class="attempts">${history.map((h) => html`<li key=${h.id}><span class=${'state state-' + (h.outcome === 'succeeded' ? 'steady' : ['failed', 'timeout', 'stuck'].includes(h.outcome) ? 'failed' : 'ended')}><${Icon} name=${h.outcome === 'succeeded' ? 'check' : ['failed', 'timeout', 'stuck'].includes(h.outcome) ? 'alert' : 'ended'} />${h.outcome}</span>
+  const time = (at) => at && html`<${Time} at=${at} />`;
+  return html`<${Card} title="Facts"><${Rows} of=${{ Pool: t.pool || 'nodes', Priority: html`<span class="num">${t.priority || 5}</span>`, Attempt: t.attempt && html`<span class="num">${t.attempt} of ${t.attempts || t.most || 3}</span>`, Started: time(t.startedAt), Ended: e.state !== 'running' && time(t.endedAt),
+      'Runs after': t.runAfter?.join(', '), 'Next run': time(t.nextRun) }} /></${Card}>
+    ${history.length > 0 && html`<${Card} title="Attempts that ended"><ul class="attempts">${history.map((h) => html`<li key=${h.id}><${Mark} ...${h.outcome === 'succeeded' ? { kind: 'steady', icon: 'check' } : { kind: ['failed', 'timeout', 'stuck'].includes(h.outcome) ? 'failed' : 'ended' }}>${h.outcome}</${Mark}>
       <span class="small faint"><${Time} at=${h.endedAt} />, took ${duration(Date.parse(h.endedAt) - Date.parse(h.startedAt))}${h.worker && html` · ${h.worker}`}</span>${h.message && html`<p class="small wrap">${h.message}</p>`}</li>`)}</ul></${Card}>`}`;
 }
 

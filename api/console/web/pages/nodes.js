@@ -2,8 +2,7 @@
 import { html, classes } from '../app/base.js';
 import { get, may, send } from '../app/api.js';
 import { ask } from '../app/dialog.js';
-import { Icon } from '../app/icons.js';
-import { Card, Command, Failure, Heading, Loading, Stat } from '../app/parts.js';
+import { Card, Command, Heading, Mark, Rows, Stat, drawn } from '../app/parts.js';
 import { every, useResource } from '../app/store.js';
 import { Since, count } from '../app/time.js';
 import { toast } from '../app/toast.js';
@@ -43,28 +42,24 @@ export default function Nodes() {
     it.reload();
   };
   return html`<${Heading} title="Nodes" sub="Processes that share the work. Each entity belongs to a partition, and one node at a time processes the commands of a partition." />
-    <${Failure} error=${it.error} retry=${it.reload} small=${!!it.data} />
-    ${!it.data ? !it.error && html`<${Loading} />` : html`
+    ${drawn(it, () => html`
       <div class="stats">
         <${Stat} label="Take work" icon="node" value=${list.filter((n) => n.state === 'live').length} hint=${`of ${list.length} ${list.length === 1 ? 'node' : 'nodes'}`} tone=${list.some((n) => n.state === 'live') ? undefined : 'bad'} />
         <${Stat} label="Partitions" icon="machine" value=${it.data.partitions} hint=${none ? `${none} without a node now` : 'each has a node'} tone=${none ? 'warn' : undefined} />
         ${it.data.leads && html`<${Stat} label="Leads here" icon="stream" value=${it.data.leads.streams} hint=${`streams, and ${it.data.leads.consumers} consumers${it.data.leads.meta ? ', and the metadata' : ''}`} />`}
       </div>
       <div class="grid grid-wide">${list.map((n) => html`<${NodeCard} key=${n.name} n=${n} total=${it.data.partitions} act=${act} />`)}</div>
-      <div class="stack"><p class="faint small">The same on the command line:</p><${Command} text=${`instar node drain ${list[0]?.name || 'NAME'}`} /></div>`}`;
+      <div class="stack"><p class="faint small">The same on the command line:</p><${Command} text=${`instar node drain ${list[0]?.name || 'NAME'}`} /></div>`)}`;
 }
 
 function NodeCard({ n, total, act }) {
   const [kind, icon, text] = states[n.state] || ['unknown', 'help', ''];
-  const row = (name, value) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`;
-  return html`<${Card} title=${html`<span class="mono">${n.name}</span>`} action=${html`<span class=${'state state-' + kind} title=${text}><${Icon} name=${icon} />${n.state}</span>`}>
+  return html`<${Card} title=${html`<span class="mono">${n.name}</span>`} action=${html`<${Mark} kind=${kind} icon=${icon} title=${text}>${n.state}</${Mark}>`}>
     <div class="stack">
       <p class="small faint">${text}${n.want !== n.state ? `; it is to be ${n.want}` : ''}${n.self ? '. It answered this page' : ''}.</p>
       <div class="parts" role="img" aria-label=${`It has ${n.partitions.length} of ${total} partitions`}>${Array.from({ length: total }, (_, i) => html`<span class=${classes('part', n.partitions.includes(i) && 'part-own')} title=${`partition ${i}`}></span>`)}</div>
-      <dl class="facts-list">
-        ${row('Partitions', html`<span class="num">${count(n.partitions.length)}</span>`)}${row('Roles', n.roles.length ? html`<span class="labels">${n.roles.map((r) => html`<span class="label">${r}</span>`)}</span>` : 'none')}
-        ${row('Runs for', html`<${Since} at=${n.started} />`)}${n.version && row('Version', html`<span class="mono small">${n.version}</span>`)}${n.url && row('API', html`<span class="mono small">${n.url}</span>`)}
-      </dl>
+      <${Rows} of=${{ Partitions: html`<span class="num">${count(n.partitions.length)}</span>`, Roles: n.roles.length ? html`<span class="labels">${n.roles.map((r) => html`<span class="label">${r}</span>`)}</span>` : 'none',
+    'Runs for': html`<${Since} at=${n.started} />`, Version: n.version && html`<span class="mono small">${n.version}</span>`, API: n.url && html`<span class="mono small">${n.url}</span>` }} />
       ${may('admin') && html`<div class="chips">${(offered[n.want] || []).map((verb) => html`<button type="button" class=${'button' + (verb === 'drain' ? ' button-warn' : '')} onClick=${() => act(n, verb)}>${acts[verb].text}</button>`)}</div>`}
     </div></${Card}>`;
 }

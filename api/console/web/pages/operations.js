@@ -2,19 +2,18 @@
 import { html } from '../app/base.js';
 import { atLeast } from '../app/api.js';
 import { useNamespace } from '../app/frame.js';
-import { Icon } from '../app/icons.js';
-import { Empty, Failure, Heading, Loading } from '../app/parts.js';
+import { Empty, Heading, Mark, drawn } from '../app/parts.js';
 import { every, useResource } from '../app/store.js';
 import { Table } from '../app/table.js';
 import { Time, count } from '../app/time.js';
 import { operationURL, Stop } from './bulk.js';
 
-const kinds = { running: ['moving', 'spin'], cancelling: ['moving', 'spin'], stalled: ['failed', 'alert'], expired: ['failed', 'alert'], cancelled: ['ended', 'ended'], done: ['steady', 'check'] };
+const kinds = { running: ['moving'], cancelling: ['moving'], stalled: ['failed'], expired: ['failed'], cancelled: ['ended'], done: ['steady', 'check'] };
 
 /** Step says how a batch stands, in a word with an icon. */
 export function Step({ step }) {
-  const [kind, icon] = kinds[step] || ['unknown', 'help'];
-  return html`<span class=${'state state-' + kind}><${Icon} name=${icon} />${step}</span>`;
+  const [kind, icon] = kinds[step] || ['unknown'];
+  return html`<${Mark} kind=${kind} icon=${icon}>${step}</${Mark}>`;
 }
 
 export default function Operations() {
@@ -34,8 +33,7 @@ export default function Operations() {
     { text: html`<span class="hidden-text">Stop</span>`, cell: (op) => html`<${Stop} op=${op} reload=${it.reload} />` },
   ];
   return html`<${Heading} title="Batches" sub="A batch sends one command to many entities. It goes on without a page, and is kept for a week after its end." />
-    <${Failure} error=${it.error} retry=${it.reload} small=${!!it.data} />
-    ${!it.data ? !it.error && html`<${Loading} />` : html`<${Table} label="Batches" columns=${columns} rows=${it.data.items} keyOf=${(op) => op.name} hrefOf=${(op) => operationURL(op.name)}
+    ${drawn(it, (d) => html`<${Table} label="Batches" columns=${columns} rows=${d.items} keyOf=${(op) => op.name} hrefOf=${(op) => operationURL(op.name)}
         empty=${html`<${Empty} icon="batch" title="No batch was sent"><p>On the page of a machine a command can be sent to all that are selected, or that match.</p></${Empty}>`} />
-      ${it.data.more && html`<p class="faint small">These are the 100 that changed last.</p>`}`}`;
+      ${d.more && html`<p class="faint small">These are the 100 that changed last.</p>`}`)}`;
 }

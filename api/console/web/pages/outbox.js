@@ -4,7 +4,7 @@ import { entityURL, get, machine, may, send } from '../app/api.js';
 import { ask } from '../app/dialog.js';
 import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
-import { Card, Command, Empty, Failure, Heading, Loading, Stat, State } from '../app/parts.js';
+import { Card, Command, Empty, Heading, Stat, State, drawn } from '../app/parts.js';
 import { every, useResource } from '../app/store.js';
 import { Time, count, duration } from '../app/time.js';
 import { toast } from '../app/toast.js';
@@ -15,8 +15,7 @@ export default function Outbox() {
   useReload(it.reload, { machine: 'relay' }, 1000);
   const none = it.error?.status === 404;
   return html`<${Heading} title="Outbox" sub="Rows that applications have written with their data, and the relays that publish them into a stream." />
-    ${!none && html`<${Failure} error=${it.error} retry=${it.reload} small=${!!it.data} />`}
-    ${!it.data ? !it.error && html`<${Loading} />` : null}
+    ${!none && drawn(it, () => null)}
     ${none || it.data?.length === 0 ? html`<div class="card"><${Empty} icon="outbox" title="No source is configured"><p>A source is a Postgres whose outbox this server relays.</p><${Command} text="instar serve --outbox-dsn postgres://relay@db/orders" /></${Empty}></div>` : (it.data || []).map((s) => html`<${Source} key=${s.name} s=${s} m=${m} reload=${it.reload} />`)}`;
 }
 

@@ -1,10 +1,10 @@
 // A session of a tenant: its steps with how long each took or will take, as past runs tell; what it has made; and, where it goes back, what is taken back, last first.
 import { html, classes } from '../app/base.js';
 import { entityPath, entityURL, get, machine } from '../app/api.js';
-import { commandsOf, openCommand } from '../app/command.js';
+import { Actions } from '../app/command.js';
 import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
-import { Card, Failure, Heading, Loading, State } from '../app/parts.js';
+import { Card, Failure, Heading, Mark, Rows, State, drawn } from '../app/parts.js';
 import { useQuery } from '../app/router.js';
 import { useResource } from '../app/store.js';
 import { Since, Time, bytes, count, duration, useNow } from '../app/time.js';
@@ -58,12 +58,11 @@ export default function Session({ params }) {
   useReload(it.reload, { machine: params.machine, key: `${ns}.${params.tenant}.${params.id}` }, 500);
   const title = `${params.tenant}/${params.id}`;
   const crumbs = [{ href: '/ui/tenants', text: 'Tenants' }];
-  if (!it.data) return html`<${Heading} title=${title} crumbs=${crumbs} /><${Failure} error=${it.error} retry=${it.reload} />${!it.error && html`<${Loading} />`}`;
+  if (!it.data) return html`<${Heading} title=${title} crumbs=${crumbs} />${drawn(it)}`;
   const { m, e, etag, steps } = it.data;
-  const commands = commandsOf(m, e).filter((c) => !c.why && !c.command.birth);
   const phase = phaseText(e.data);
   return html`<${Heading} title=${title} crumbs=${crumbs} sub=${html`<span class="facts"><${State} m=${m} state=${e.state} />${phase && html`<span class="pill">${phase}</span>`}<span>for <${Since} at=${e.since} /></span></span>`}>
-      ${commands.map(({ command }) => html`<button key=${command.name} type="button" class=${'button' + (command.destructive ? ' button-warn' : ['approve', 'retry', 'resume'].includes(command.name) ? ' button-main' : '')} title=${command.doc} onClick=${() => openCommand({ m, command, entity: e, etag })}>${command.name}</button>`)}
+      <${Actions} m=${m} e=${e} etag=${etag} />
       <a class="button" href=${entityURL(m, e)}>Timeline and data<${Icon} name="right" /></a></${Heading}>
     <${Failure} error=${it.error} small />
     ${e.lastError && ['failed', 'rolled_back', 'cancelled'].includes(e.state) && html`<div class="failure failure-small"><${Icon} name="alert" /><div><b>${e.lastError.code}</b><p>${e.lastError.message}</p></div></div>`}
@@ -120,7 +119,7 @@ function Current({ d, e, usual: of, elapsed }) {
   return of && d.phase !== 'waiting_approval' && html`<progress max=${of.ms} value=${Math.min(elapsed, of.ms * 0.97)} aria-label="Of the time that it usually takes"></progress>`;
 }
 
-const marks = { created: ['steady', 'check', 'there'], intended: ['moving', 'spin', 'being made, or half made'], undone: ['ended', 'ended', 'taken back'] };
+const marks = { created: { kind: 'steady', icon: 'check', children: 'there' }, intended: { kind: 'moving', children: 'being made, or half made' }, undone: { kind: 'ended', children: 'taken back' } };
 
 /** Undo is the ledger in reverse, with what became of each action of the last undo. */
 function Undo({ e }) {
@@ -135,18 +134,18 @@ function Undo({ e }) {
   return html`<${Card} title=${going ? 'Taken back, last first' : over ? 'What was taken back' : 'What it has made'} action=${(going || over || back > 0) && html`<span class="small num soft">${back} of ${ledger.length}</span>`}>
     ${(going || over) && ledger.length > 0 && html`<progress class="undo-bar" max=${ledger.length} value=${back} aria-label="Taken back"></progress>`}
     ${e.state === 'failed' && d.phase !== 'rolling_back' && html`<p class="small faint">A rollback takes it back in this order.</p>`}
-    <ol class="ledger">${ledger.map((l) => html`<li key=${l.kind + l.name}><span class=${'state state-' + (marks[l.state] || marks.intended)[0]}><${Icon} name=${(marks[l.state] || marks.intended)[1]} />${(marks[l.state] || marks.intended)[2]}</span><b>${l.kind}</b><span class="mono small wrap">${l.name}</span>${going && bar(l)}<span class="faint small"><${Time} at=${l.at} /></span></li>`)}</ol>
-    ${d.undone?.length > 0 && html`<h3>The last undo</h3><ul class="ledger">${d.undone.map((a) => html`<li key=${a.action}><span class=${'state state-' + (a.done ? 'steady' : a.skipped ? 'ended' : 'failed')}><${Icon} name=${a.done ? 'check' : a.skipped ? 'right' : 'alert'} />${a.done ? 'done' : a.skipped ? 'left out' : 'not done'}</span><b class="mono small">${a.action}</b>${a.error && html`<span class="bad small wrap">${a.error}</span>`}</li>`)}</ul>`}
+    <ol class="ledger">${ledger.map((l) => html`<li key=${l.kind + l.name}><${Mark} ...${marks[l.state] || marks.intended} /><b>${l.kind}</b><span class="mono small wrap">${l.name}</span>${going && bar(l)}<span class="faint small"><${Time} at=${l.at} /></span></li>`)}</ol>
+    ${d.undone?.length > 0 && html`<h3>The last undo</h3><ul class="ledger">${d.undone.map((a) => html`<li key=${a.action}><${Mark} ...${a.done ? { kind: 'steady', icon: 'check', children: 'done' } : a.skipped ? { kind: 'ended', icon: 'right', children: 'left out' } : { kind: 'failed', children: 'not done' }} /><b class="mono small">${a.action}</b>${a.error && html`<span class="bad small wrap">${a.error}</span>`}</li>`)}</ul>`}
   </${Card}>`;
 }
 
 function Facts({ m, e }) {
   const d = e.data || {};
-  const row = (name, value) => value !== undefined && value !== null && value !== '' && html`<div><dt>${name}</dt><dd>${value}</dd></div>`;
-  const rows = Object.entries(d.plan?.rows || {}).sort(([, a], [, b]) => b - a).slice(0, 12);
-  return html`<${Card} title="Facts"><dl class="facts-list">
-      ${row('Tenant', d.request?.enterpriseId || e.parent)}${row('Mode', d.request?.mode)}${row('Version', d.version)}${row('Domain', d.primaryDomain)}${row('Database', d.database?.name)}${row('On', d.database?.host)}${row('Bucket', d.storage?.bucket)}${row('Release', d.app?.name)}${row('Migrations', d.migrations)}${row('Epoch', d.epoch)}
-      ${row('Certificate ends', d.certificate && html`<${Time} at=${d.certificate.notAfter} />`)}${row('If it fails', d.request?.onFailure === 'rollback' ? 'it is taken back' : 'it is held')}${row('Completed', d.completedAt && html`<${Time} at=${d.completedAt} />`)}</dl></${Card}>
+  const r = d.request || {};
+  const num = (n) => html`<span class="num">${count(n)}</span>`;
+  const tables = Object.entries(d.plan?.rows || {}).sort(([, a], [, b]) => b - a).slice(0, 12);
+  return html`<${Card} title="Facts"><${Rows} of=${{ Tenant: r.enterpriseId || e.parent, Mode: r.mode, Version: d.version, Domain: d.primaryDomain, Database: d.database?.name, On: d.database?.host, Bucket: d.storage?.bucket, Release: d.app?.name, Migrations: d.migrations, Epoch: d.epoch,
+      'Certificate ends': d.certificate && html`<${Time} at=${d.certificate.notAfter} />`, 'If it fails': r.onFailure === 'rollback' ? 'it is taken back' : 'it is held', Completed: d.completedAt && html`<${Time} at=${d.completedAt} />` }} /></${Card}>
     ${d.upgrade && html`<${Card} title="Upgrade"><p><span class="label">${d.upgrade.from}</span><${Icon} name="right" label="to" /><span class="label">${d.upgrade.to || d.upgrade.channel}</span></p><progress max="100" value=${d.upgrade.weight} aria-label="Share of the traffic"></progress><p class="small"><b class="num">${d.upgrade.weight} %</b> of the traffic, of steps ${(d.upgrade.weights || []).join(', ')}</p></${Card}>`}
-    ${rows.length > 0 && html`<${Card} title="Rows by the plan"><dl class="facts-list">${rows.map(([table, n]) => row(html`<span class="mono small">${table}</span>`, html`<span class="num">${count(n)}</span>`))}${row('In all', html`<b class="num">${count(d.plan.total || 0)}</b>`)}</dl></${Card}>`}`;
+    ${tables.length > 0 && html`<${Card} title="Rows by the plan"><${Rows} of=${{ ...Object.fromEntries(tables.map(([table, n]) => [table, num(n)])), 'In all': html`<b>${num(d.plan.total || 0)}</b>` }} /></${Card}>`}`;
 }

@@ -1,10 +1,10 @@
 // Streams, buckets and consumers, as the metrics of this node tell them: how much is stored, how far back it reaches, and what waits for whom. To look into one, the line for the nats CLI, and for
 // admins of all namespaces its messages, by subject.
 import { html, useState } from '../app/base.js';
-import { get, session } from '../app/api.js';
-import { Copy, Failure, Heading, Json, Loading, Stat } from '../app/parts.js';
+import { get, ofAll, session } from '../app/api.js';
+import { Copy, Failure, Heading, Json, Loading, Plain, Stat, drawn } from '../app/parts.js';
 import { useQuery } from '../app/router.js';
-import { every, useResource, useStore } from '../app/store.js';
+import { every, useResource } from '../app/store.js';
 import { bytes, count, duration, Time } from '../app/time.js';
 
 /** samples reads metrics in the format of Prometheus: [{name, labels, value}] of those that begin so. */
@@ -40,30 +40,25 @@ const streamOf = (name, streams) => {
 
 export default function Streams() {
   const it = every(useResource(load, []), 15000);
-  const who = useStore(session);
   const d = it.data;
   const waiting = d?.consumers.reduce((n, c) => n + c.pending, 0);
   return html`<${Heading} title="Streams" sub="What is stored and who reads it, as this node has counted it within the last 15 seconds." />
-    <${Failure} error=${it.error} retry=${it.reload} small=${!!d} />
-    ${!d ? !it.error && html`<${Loading} />` : html`
+    ${drawn(it, () => html`
       <div class="stats">
         <${Stat} label="Store" icon="stream" value=${d.store === undefined ? undefined : bytes(d.store)} hint=${d.limit ? `of ${bytes(d.limit)}` : 'without a limit'} tone=${d.limit && d.store / d.limit > 0.8 ? 'bad' : undefined} />
         <${Stat} label="Waiting" icon="clock" value=${waiting} hint="messages for all consumers" />
         <${Stat} label="Consumers" icon="worker" value=${d.consumers.length} hint=${`${d.consumers.filter((c) => c.pending).length} with something to do`} />
       </div>
       <h2>Streams</h2>
-      <div class="table-frame" tabindex="0" role="region" aria-label="Streams"><table class="table"><thead><tr><th scope="col">Stream</th><th scope="col" class="cell-end">Size</th><th scope="col">Of its limit</th><th scope="col">Reaches back</th><th scope="col">Look into it</th></tr></thead>
-        <tbody>${d.streams.map((s) => html`<tr key=${s.name}><th scope="row" class="mono small">${s.name}</th><td class="cell-end num">${bytes(s.size)}</td>
+      <${Plain} label="Streams" heads="Stream|>Size|Of its limit|Reaches back|Look into it" rows=${d.streams.map((s) => html`<tr key=${s.name}><th scope="row" class="mono small">${s.name}</th><td class="cell-end num">${bytes(s.size)}</td>
           <td>${s.limit ? html`<progress class="meter" max=${s.limit} value=${s.size} aria-label=${`${s.name}: part of its limit`}></progress> <span class="small faint num">${bytes(s.limit)}</span>` : html`<span class="faint">no limit</span>`}</td>
-          <td class="num">${s.oldest ? duration(s.oldest * 1000) : html`<span class="faint">empty</span>`}</td><td><${Line} text=${`nats stream view ${s.name}`} /></td></tr>`)}</tbody></table></div>
+          <td class="num">${s.oldest ? duration(s.oldest * 1000) : html`<span class="faint">empty</span>`}</td><td><${Line} text=${`nats stream view ${s.name}`} /></td></tr>`)} />
       <h2>Buckets</h2>
-      <div class="table-frame" tabindex="0" role="region" aria-label="Buckets"><table class="table"><thead><tr><th scope="col">Bucket</th><th scope="col" class="cell-end">Size</th><th scope="col">Look into it</th></tr></thead>
-        <tbody>${d.buckets.map((b) => html`<tr key=${b.name}><th scope="row" class="mono small">${b.name}</th><td class="cell-end num">${bytes(b.size)}</td><td><${Line} text=${`nats kv ls ${b.name}`} /></td></tr>`)}</tbody></table></div>
+      <${Plain} label="Buckets" heads="Bucket|>Size|Look into it" rows=${d.buckets.map((b) => html`<tr key=${b.name}><th scope="row" class="mono small">${b.name}</th><td class="cell-end num">${bytes(b.size)}</td><td><${Line} text=${`nats kv ls ${b.name}`} /></td></tr>`)} />
       <h2>Consumers</h2>
-      <div class="table-frame" tabindex="0" role="region" aria-label="Consumers"><table class="table"><thead><tr><th scope="col">Consumer</th><th scope="col" class="cell-end">Not done yet</th><th scope="col" class="cell-end">Gave up on</th><th scope="col" class="cell-end">Restarts</th><th scope="col">Look into it</th></tr></thead>
-        <tbody>${d.consumers.map((c) => html`<tr key=${c.name}><th scope="row" class="mono small">${c.name}</th><td class="cell-end num">${count(c.pending)}</td><td class=${'cell-end num' + (c.dead ? ' bad' : '')}>${count(c.dead)}</td><td class="cell-end num">${count(c.restarts)}</td>
-          <td><${Line} text=${`nats consumer info ${streamOf(c.name, d.streams)} ${c.name}`} /></td></tr>`)}</tbody></table></div>
-      ${who.role === 'admin' && who.namespace === '*' && html`<${Messages} />`}`}`;
+      <${Plain} label="Consumers" heads="Consumer|>Not done yet|>Gave up on|>Restarts|Look into it" rows=${d.consumers.map((c) => html`<tr key=${c.name}><th scope="row" class="mono small">${c.name}</th><td class="cell-end num">${count(c.pending)}</td><td class=${'cell-end num' + (c.dead ? ' bad' : '')}>${count(c.dead)}</td><td class="cell-end num">${count(c.restarts)}</td>
+          <td><${Line} text=${`nats consumer info ${streamOf(c.name, d.streams)} ${c.name}`} /></td></tr>`)} />
+      ${session.get().role === 'admin' && ofAll() && html`<${Messages} />`}`)}`;
 }
 
 /** Messages are those of one stream: the newest, or all that match a subject from the oldest on. Nothing is consumed. */

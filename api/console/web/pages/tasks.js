@@ -1,19 +1,16 @@
 // Tasks: what runs and how far it is, what waits and in which order, and the limits that both are under.
 import { html, useState } from '../app/base.js';
-import { entityURL, get, machine, machineURL, may } from '../app/api.js';
+import { entityURL, get, machine, machineURL, may, ofAll, pageOf } from '../app/api.js';
 import { openCommand } from '../app/command.js';
-import { useCounts } from '../app/counts.js';
 import { useNamespace } from '../app/frame.js';
 import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
-import { Failure, Heading, Loading, Stat } from '../app/parts.js';
+import { Heading, Mark, Plain, Stat, drawn } from '../app/parts.js';
 import { useResource } from '../app/store.js';
 import { Since, Time, count } from '../app/time.js';
 
-const inNamespace = (e) => (e.namespace && e.namespace !== 'default' ? '?namespace=' + encodeURIComponent(e.namespace) : '');
-
 /** logURL is the page of a task's log. */
-export const logURL = (e) => `/ui/tasks/${encodeURIComponent(e.parent)}/${encodeURIComponent(e.id)}${inNamespace(e)}`;
+export const logURL = (e) => pageOf(['tasks', e.parent, e.id], e);
 
 /** taskPath is a task by its own name alone: what the commands and reads of tasks take. */
 export const taskPath = (e) => `/v1/tasks/${encodeURIComponent(e.parent + '.' + e.id)}`;
@@ -28,15 +25,18 @@ const list = (path, query, signal) => get(path, { include: 'data', ...query }, s
 /** configured are the entries of a kind that are there; none where its machine is not. */
 const configured = (path, namespace, signal) => list(path, { namespace, limit: 500 }, signal).then((l) => ({ ...l, items: l.items.filter((i) => i.state !== 'deleted') }), (e) => { if (e.status === 404) return { items: [] }; throw e; });
 
+/** load has what is of a namespace; of all are the limits that concern all of them, and how many tasks these count. */
 async function load(ns, signal) {
   const of = (state) => list('/v1/tasks', { namespace: ns, state, limit: most, orderBy: 'since' }, signal);
-  const [running, queued, queues] = await Promise.all([of('running'), of('queued'), configured('/v1/queues', '*', signal)]);
-  return { running, queued, queues: queues.items };
+  const counts = (namespace) => get('/v1/machines/task/counts', { namespace }, signal).then(({ data }) => data.states);
+  const [running, queued, queues, mine, all] = await Promise.all([of('running'), of('queued'), configured('/v1/queues', '*', signal), counts(ns), counts('*')]);
+  const cluster = queues.items.find((q) => q.id === 'cluster');
+  return { running, queued, cluster, queues: queues.items.filter((q) => q !== cluster && (ns === '*' || q.namespace === ns)), counts: mine, all };
 }
 
 /** turn puts what waits in the order within its repository: a priority counts as one interval of aging. Of a part of what waits nobody knows the places: what came later may be before it. */
-function turn(queued, queues, part) {
-  const aging = span(queues.find((q) => q.id === 'cluster')?.data.aging || '1m') || 60000;
+function turn(queued, cluster, part) {
+  const aging = span(cluster?.data.aging || '1m') || 60000;
   const due = (t) => Date.parse(t.data.queuedAt || t.since) + (t.data.priority || 5) * aging;
   const sorted = [...queued].sort((a, b) => (Math.abs(due(a) - due(b)) < 1000 ? (a.data.sortOrder || 0) - (b.data.sortOrder || 0) : due(a) - due(b)));
   const seen = new Map();
@@ -53,32 +53,27 @@ export default function Tasks() {
   const it = useResource((signal) => load(ns, signal), [ns]);
   useReload(it.reload, { machine: 'task' }, 1000);
   useReload(it.reload, { machine: 'queue' }, 1000);
-  const counts = useCounts('task').data;
-  const d = it.data;
   const births = ms?.task.commands.filter((c) => c.birth && !c.report).slice(0, 1) || [];
   const cancel = (t) => openCommand({ m: ms.task, command: ms.task.commands.find((c) => c.name === 'cancel'), entity: t.entity, etag: `"${t.entity.revision}"` });
   return html`<${Heading} title="Tasks" sub="Work of repositories, started when its turn comes and every limit allows it.">
       <a class="button" href=${machineURL('task')}>All tasks<${Icon} name="right" /></a>
       ${may('operate') && births.map((c) => html`<button type="button" class="button button-main" onClick=${() => openCommand({ m: ms.task, command: c })}>${c.name} task</button>`)}</${Heading}>
-    <${Failure} error=${it.error} retry=${it.reload} small=${!!d} />
-    ${!d ? !it.error && html`<${Loading} />` : html`
+    ${drawn(it, (d) => html`
       <div class="stats">
-        <${Stat} label="Running" icon="spin" value=${counts?.running} href=${machineURL('task', { state: 'running' })} hint="under way" />
-        <${Stat} label="Queued" icon="clock" value=${counts?.queued} href=${machineURL('task', { state: 'queued' })} hint="wait for their turn" />
-        <${Stat} label="Failed" icon="alert" value=${counts?.failed} href=${machineURL('task', { state: 'failed' })} tone=${counts?.failed ? 'bad' : undefined} hint="for good" />
-        <${Stat} label="Succeeded" icon="check" value=${counts?.succeeded} href=${machineURL('task', { state: 'succeeded' })} hint="with a result" />
+        <${Stat} label="Running" icon="spin" value=${d.counts.running} href=${machineURL('task', { state: 'running' })} hint="under way" />
+        <${Stat} label="Queued" icon="clock" value=${d.counts.queued} href=${machineURL('task', { state: 'queued' })} hint="wait for their turn" />
+        <${Stat} label="Failed" icon="alert" value=${d.counts.failed} href=${machineURL('task', { state: 'failed' })} tone=${d.counts.failed ? 'bad' : undefined} hint="for good" />
+        <${Stat} label="Succeeded" icon="check" value=${d.counts.succeeded} href=${machineURL('task', { state: 'succeeded' })} hint="with a result" />
       </div>
       <h2>Running</h2>
-      <div class="table-frame" tabindex="0" role="region" aria-label="Running tasks">${d.running.items.length ? html`<table class="table"><thead><tr><th scope="col">Task</th><th scope="col">Progress</th><th scope="col">Type</th><th scope="col">Worker</th><th scope="col" class="cell-end">Attempt</th><th scope="col">For</th><th scope="col"><span class="hidden-text">Do</span></th></tr></thead>
-        <tbody>${d.running.items.map((t) => html`<tr key=${t.namespace + t.parent + t.id}><th scope="row"><${Name} t=${t} /></th><td><${Progress} p=${t.data.progress} /></td><td>${t.data.type}</td><td>${t.data.progress?.worker || t.data.pool || 'nodes'}</td><td class="cell-end num">${t.data.attempt}</td><td><${Since} at=${t.data.startedAt || t.since} /></td>
-          <td class="cell-end"><a class="button small" href=${logURL(t)} aria-label=${`Log of ${t.parent}/${t.id}`}>Log</a> ${may('operate') && html`<button type="button" class="button button-warn small" aria-label=${`Cancel ${t.parent}/${t.id}`} onClick=${() => cancel(t)}>Cancel</button>`}</td></tr>`)}</tbody></table>` : html`<p class="faint pad">Nothing runs.</p>`}</div>
+      <${Plain} label="Running tasks" heads="Task|Progress|Type|Worker|>Attempt|For|<Do" none="Nothing runs." rows=${d.running.items.map((t) => html`<tr key=${t.namespace + t.parent + t.id}><th scope="row"><${Name} t=${t} /></th><td><${Progress} p=${t.data.progress} /></td><td>${t.data.type}</td><td>${t.data.progress?.worker || t.data.pool || 'nodes'}</td><td class="cell-end num">${t.data.attempt}</td><td><${Since} at=${t.data.startedAt || t.since} /></td>
+        <td class="cell-end"><a class="button small" href=${logURL(t)} aria-label=${`Log of ${t.parent}/${t.id}`}>Log</a> ${may('operate') && html`<button type="button" class="button button-warn small" aria-label=${`Cancel ${t.parent}/${t.id}`} onClick=${() => cancel(t)}>Cancel</button>`}</td></tr>`)} />
       ${d.running.more && html`<p class="faint small">These are the first ${most}.</p>`}
       <${Repositories} d=${d} ns=${ns} />
       <h2>Waiting</h2>
-      <div class="table-frame" tabindex="0" role="region" aria-label="Waiting tasks">${d.queued.items.length ? html`<table class="table"><thead><tr><th scope="col">Task</th><th scope="col" class="cell-end" title="Within its repository; repositories take turns by their weight">Place</th><th scope="col" class="cell-end">Priority</th><th scope="col">Type</th><th scope="col">Pool</th><th scope="col">Queued</th><th scope="col">Not before</th><th scope="col">What is against it</th></tr></thead>
-        <tbody>${turn(d.queued.items, d.queues, d.queued.more).map((t) => html`<tr key=${t.namespace + t.parent + t.id}><th scope="row"><${Name} t=${t} /></th><td class="cell-end num">${t.place}</td><td class="cell-end num">${t.data.priority || 5}</td><td>${t.data.type}</td><td>${t.data.pool || 'nodes'}</td><td><${Time} at=${t.data.queuedAt || t.since} /></td><td>${t.data.notBefore && Date.parse(t.data.notBefore) > Date.now() ? html`<${Time} at=${t.data.notBefore} />` : ''}</td><td class="wrap"><${Why} t=${t} /></td></tr>`)}</tbody></table>` : html`<p class="faint pad">Nothing waits.</p>`}</div>
+      <${Plain} label="Waiting tasks" heads="Task|>Place|>Priority|Type|Pool|Queued|Not before|What is against it" none="Nothing waits." rows=${turn(d.queued.items, d.cluster, d.queued.more).map((t) => html`<tr key=${t.namespace + t.parent + t.id}><th scope="row"><${Name} t=${t} /></th><td class="cell-end num" title="Within its repository; repositories take turns by their weight">${t.place}</td><td class="cell-end num">${t.data.priority || 5}</td><td>${t.data.type}</td><td>${t.data.pool || 'nodes'}</td><td><${Time} at=${t.data.queuedAt || t.since} /></td><td>${t.data.notBefore && Date.parse(t.data.notBefore) > Date.now() ? html`<${Time} at=${t.data.notBefore} />` : ''}</td><td class="wrap"><${Why} t=${t} /></td></tr>`)} />
       ${d.queued.more && html`<p class="faint small">These are the ${most} that have waited longest; with more, their places are not known here.</p>`}
-      <${Limits} d=${d} m=${ms?.queue} />`}`;
+      <${Limits} d=${d} m=${ms?.queue} />`)}`;
 }
 
 const Name = ({ t }) => html`<a class="row-link" href=${logURL(t)}>${t.parent}/${t.id}</a>${t.data.title && html` <span class="faint small">${t.data.title}</span>`}`;
@@ -104,10 +99,9 @@ function Repositories({ d, ns }) {
   const rows = (all.data?.items || []).map((r) => ({ ...r, n: running(r), slots: r.data.concurrency || 1 })).filter((r) => r.n || r.data.concurrency);
   if (!rows.length) return null;
   return html`<h2>Repositories</h2>
-    <div class="table-frame" tabindex="0" role="region" aria-label="Repositories"><table class="table"><thead><tr><th scope="col">Repository</th><th scope="col">Running</th><th scope="col" class="cell-end">Weight</th><th scope="col">State</th></tr></thead>
-      <tbody>${rows.map((r) => html`<tr key=${r.namespace + r.id}><th scope="row"><a class="row-link" href=${entityURL('repository', r)}>${r.id}</a>${r.namespace !== 'default' && html` <span class="faint small">${r.namespace}</span>`}</th>
+    <${Plain} label="Repositories" heads="Repository|Running|>Weight|State" rows=${rows.map((r) => html`<tr key=${r.namespace + r.id}><th scope="row"><a class="row-link" href=${entityURL('repository', r)}>${r.id}</a>${r.namespace !== 'default' && html` <span class="faint small">${r.namespace}</span>`}</th>
         <td><progress class="meter" max=${r.slots} value=${r.n} aria-label=${`Slots of ${r.id} that are taken`}></progress> <span class="num small">${count(r.n)}${d.running.more ? '+' : ''} of ${count(r.slots)}</span></td>
-        <td class="cell-end num">${r.data.weight || 1}</td><td>${r.state}</td></tr>`)}</tbody></table></div>
+        <td class="cell-end num">${r.data.weight || 1}</td><td>${r.state}</td></tr>`)} />
     ${all.data.more && html`<p class="faint small">Of more than 500 repositories these are among the first.</p>`}`;
 }
 
@@ -123,22 +117,17 @@ function allows(q) {
   return parts.join(', ') || (q.id === 'cluster' ? '4 at a time' : 'everything');
 }
 
-/** under reports whether a task counts for an entry. */
-function under(q, t) {
-  if (q.id === 'cluster') return true;
-  if (q.namespace !== t.namespace) return false;
-  return q.id === 'all' || q.id === 'type-' + t.data.type || q.id === 'pool-' + (t.data.pool || 'nodes');
-}
+/** under reports whether a task counts for an entry of its namespace. */
+const under = (q, t) => q.namespace === t.namespace && (q.id === 'all' || q.id === 'type-' + t.data.type || q.id === 'pool-' + (t.data.pool || 'nodes'));
 
 function Limits({ d, m }) {
-  const entries = d.queues.some((q) => q.id === 'cluster') ? d.queues : [{ id: 'cluster', namespace: 'default', state: '', data: { limit: 4 }, implied: true }, ...d.queues];
+  const cluster = d.cluster || (ofAll() && { id: 'cluster', namespace: 'default', state: '', data: { limit: 4 }, implied: true }); // whoever sees one namespace does not see whether it is set
   const configure = m?.commands.find((c) => c.name === 'configure');
   const send = (q, name) => openCommand({ m, command: m.commands.find((c) => c.name === name), entity: q.entity, etag: `"${q.entity.revision}"` });
-  const of = (list, q) => `${count(list.items.filter((t) => under(q, t)).length)}${list.more ? '+' : ''}`;
+  const of = (state, q) => (q === cluster ? count(d.all[state]) : `${count(d[state].items.filter((t) => under(q, t)).length)}${d[state].more ? '+' : ''}`);
   return html`<div class="source-head"><h2>Limits</h2>${configure && may('operate') && html`<button type="button" class="button small" onClick=${() => openCommand({ m, command: configure })}>Set one</button>`}</div>
-    <div class="table-frame" tabindex="0" role="region" aria-label="Limits"><table class="table"><thead><tr><th scope="col">For</th><th scope="col">Allows</th><th scope="col" class="cell-end">Running</th><th scope="col" class="cell-end">Waiting</th><th scope="col">State</th><th scope="col"><span class="hidden-text">Do</span></th></tr></thead>
-      <tbody>${entries.map((q) => html`<tr key=${q.namespace + q.id}><th scope="row">${q.implied ? html`<span class="mono small">cluster</span> <span class="faint small">unless it is set</span>` : html`<a class="row-link mono small" href=${entityURL('queue', q)}>${q.id}</a>`}${q.namespace !== 'default' && html` <span class="faint small">${q.namespace}</span>`}</th>
-        <td class="wrap">${allows(q)}</td><td class="cell-end num">${of(d.running, q)}</td><td class="cell-end num">${of(d.queued, q)}</td>
-        <td>${q.state === 'paused' ? html`<span class="state state-moving"><${Icon} name="pause" />paused</span> <span class="faint small">${q.data.paused?.reason}</span>` : q.implied ? '' : html`<span class="state state-steady"><${Icon} name="check" />${q.state}</span>`}</td>
-        <td class="cell-end">${!q.implied && may('operate') && html`<button type="button" class="button small" onClick=${() => send(q, q.state === 'paused' ? 'resume' : 'pause')}>${q.state === 'paused' ? 'Resume' : 'Pause'}</button>`}</td></tr>`)}</tbody></table></div>`;
+    <${Plain} label="Limits" heads="For|Allows|>Running|>Waiting|State|<Do" none="None is set." rows=${[...(cluster ? [cluster] : []), ...d.queues].map((q) => html`<tr key=${q.namespace + q.id}><th scope="row">${q.implied ? html`<span class="mono small">cluster</span> <span class="faint small">unless it is set</span>` : html`<a class="row-link mono small" href=${entityURL('queue', q)}>${q.id}</a>`}${q.namespace !== 'default' && html` <span class="faint small">${q.namespace}</span>`}</th>
+        <td class="wrap">${allows(q)}</td><td class="cell-end num">${of('running', q)}</td><td class="cell-end num">${of('queued', q)}</td>
+        <td>${q.state === 'paused' ? html`<${Mark} kind="moving" icon="pause">paused</${Mark}> <span class="faint small">${q.data.paused?.reason}</span>` : !q.implied && html`<${Mark} kind="steady" icon="check">${q.state}</${Mark}>`}</td>
+        <td class="cell-end">${!q.implied && may('operate') && html`<button type="button" class="button small" onClick=${() => send(q, q.state === 'paused' ? 'resume' : 'pause')}>${q.state === 'paused' ? 'Resume' : 'Pause'}</button>`}</td></tr>`)} />`;
 }

@@ -1,11 +1,11 @@
 // Tenants: the sessions that give each a database or an instance of its own, where each of them is, and what is wrong where one does not go on.
 import { html, useEffect } from '../app/base.js';
-import { get, isName, machines, may } from '../app/api.js';
+import { get, isName, machines, may, pageOf } from '../app/api.js';
 import { openCommand } from '../app/command.js';
 import { useNamespace } from '../app/frame.js';
 import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
-import { Empty, Failure, Heading, Loading, Stat, State, kindOf } from '../app/parts.js';
+import { Empty, Heading, Stat, State, drawn, kindOf } from '../app/parts.js';
 import { useQuery } from '../app/router.js';
 import { useResource } from '../app/store.js';
 import { Table } from '../app/table.js';
@@ -14,7 +14,7 @@ import { Since, count } from '../app/time.js';
 const kinds = { database_provisioning: 'database', instance_provisioning: 'instance' };
 
 /** sessionURL is the page of a session. */
-export const sessionURL = (m, e) => `/ui/tenants/${m.name}/${encodeURIComponent(e.parent)}/${encodeURIComponent(e.id)}${e.namespace !== 'default' ? '?namespace=' + encodeURIComponent(e.namespace) : ''}`;
+export const sessionURL = (m, e) => pageOf(['tenants', m.name, e.parent, e.id], e);
 
 /** way are the steps of a session in order: the states on the way to ready. */
 export function way(m) {
@@ -69,13 +69,12 @@ export default function Tenants() {
   const stat = (name, label, icon, hint, tone) => html`<${Stat} label=${label} icon=${icon} value=${d && n(name)} hint=${hint} tone=${d && n(name) ? tone : undefined} href=${'/ui/tenants?only=' + name} />`;
   return html`<${Heading} title="Tenants" sub="Each tenant's way into a database or an instance of its own, step by step, and back.">
       ${d && may('operate') && d.ms.map((m) => m.commands.filter((c) => c.birth && !c.report).slice(0, 1).map((command) => html`<button type="button" class="button button-main" onClick=${() => openCommand({ m, command })}>${command.name} ${kinds[m.name]}</button>`))}</${Heading}>
-    <${Failure} error=${it.error} retry=${it.reload} small=${!!d} />
-    ${!d ? !it.error && html`<${Loading} />` : html`
+    ${drawn(it, () => html`
       <div class="stats">${stat('moving', 'On their way', 'spin', 'sessions')}${stat('waiting', 'Wait', 'pause', 'for somebody', 'warn')}${stat('failed', 'Failed', 'alert', 'need somebody', 'bad')}${stat('ready', 'Ready', 'check', 'have what they asked for')}</div>
       <div class="toolbar"><input class="input" type="search" aria-label="Tenants with" placeholder="Tenant has…" value=${query.get('q') || ''} onInput=${(e) => setQuery({ q: e.target.value || null })} spellcheck=${false} autocomplete="off" />
         ${only && html`<button type="button" class="chip" onClick=${() => setQuery({ only: null })}>only ${only}<${Icon} name="close" /></button>`}<span class="faint small num">${count(rows.length)} ${rows.length === 1 ? 'session' : 'sessions'}${d.more ? ' of the first 500 of each kind; others are found by their whole names' : ''}</span></div>
       <${Table} label="Sessions" columns=${columns} rows=${rows} keyOf=${(r) => r.m.name + r.namespace + r.parent + r.id} hrefOf=${(r) => sessionURL(r.m, r)}
-        empty=${html`<${Empty} icon="tenant" title=${d.rows.length ? 'Nothing matches' : 'No tenant has a session yet'}><p>${d.rows.length ? 'Take a filter away to see more.' : 'A request begins one.'}</p></${Empty}>`} />`}`;
+        empty=${html`<${Empty} icon="tenant" title=${d.rows.length ? 'Nothing matches' : 'No tenant has a session yet'}><p>${d.rows.length ? 'Take a filter away to see more.' : 'A request begins one.'}</p></${Empty}>`} />`)}`;
 }
 
 function Way({ r }) {

@@ -100,7 +100,7 @@ function Shown({ m, s, longest, open }) {
         ${s.refused ? html`<span class="state state-failed">refused</span>` : moves ? html`<span class="step-move">${s.from ? html`<${State} m=${m} state=${s.from} /><${Icon} name="right" label="to" />` : ''}<${State} m=${m} state=${s.to} /></span>` : html`<span class="faint small">stays ${s.to}</span>`}
         <span class="step-time"><${Time} at=${s.time} /></span></div>
       ${(s.actor || s.reason) && html`<p class="small faint">${known?.report ? 'reported' : 'asked for'} by ${s.actor || 'somebody'}${s.reason && html`: ${s.reason}`}</p>`}
-      <ul class="step-events">${s.events.map((e) => html`<li key=${e.seq}><span class=${classes('mono small', e.class === 'error' && 'bad')}>${e.type}</span>${summary(e.data) && html` <span class="small faint">${summary(e.data)}</span>`}</li>`)}</ul>
+      <ul class="step-events">${s.events.map((e) => html`<li key=${e.seq}><span class=${classes('mono small', e.class === 'error' && 'bad')}>${e.type}</span> <span class="small faint">${summary(e.data)}</span></li>`)}</ul>
       ${s.lasts !== undefined && html`<div class="bar-row"><span class="time-bar"><span style=${{ width: width + '%' }}></span></span><span class="small faint num">${duration(s.lasts)} until the next</span></div>`}
       <button type="button" class="button button-quiet small" aria-expanded=${raw} onClick=${() => setRaw(!raw)}><${Icon} name=${raw ? 'down' : 'right'} />version ${s.version} · ${s.events.length} ${s.events.length === 1 ? 'event' : 'events'}</button>
       ${raw && html`<div class="stack"><p class="small faint">command id <span class="mono">${s.commandId || '–'}</span>${s.commandId && html`<${Copy} text=${s.commandId} label="Copy the command id" />`}${s.events[0].traceId && html` · <${Trace} id=${s.events[0].traceId} />`} · <a href=${hrefOf(s.seq)}>link to it</a></p>
@@ -118,20 +118,22 @@ function Trace({ id }) {
 /** hrefOf is the address of an event on the page of its entity. */
 const hrefOf = (seq) => '?' + new URLSearchParams([...[...new URLSearchParams(location.search)].filter(([k]) => k !== 'tab' && k !== 'seq'), ['seq', seq]]);
 
-const telling = ['effect', 'try', 'nextTry', 'notBefore', 'error', 'message', 'code', 'detail', 'reason', 'attempt', 'attempts', 'url', 'revision', 'step', 'stage', 'image', 'status', 'ready'];
+const telling = ['effect', 'try', 'error', 'message', 'code', 'detail', 'reason', 'attempt', 'attempts', 'url', 'revision', 'step', 'stage', 'image', 'status', 'ready'];
 
-/** summary is what tells most of the data of an event, in one line. */
+const times = { nextTry: 'the next try', notBefore: 'not before' };
+
+/** summary is what tells most of the data of an event, in one line, as parts of it. */
 function summary(data) {
-  if (!data || typeof data !== 'object') return '';
-  const of = (o, prefix = '') => Object.entries(o).flatMap(([k, v]) => {
+  if (!data || typeof data !== 'object') return [];
+  const of = (o) => Object.entries(o).flatMap(([k, v]) => {
     if (v === null || v === '' || v === undefined) return [];
     if (k === 'changes' && typeof v === 'object') return Object.entries(v).slice(0, 4).map(([n, c]) => `${n}: ${text(c?.from)} → ${text(c?.to)}`);
     if (k === 'try' && o.of) return [`try ${v} of ${o.of}`];
-    if (typeof v === 'object' && (k === 'error' || k === 'failure')) return of(v, '');
-    return telling.includes(k) && typeof v !== 'object' ? [`${prefix}${k} ${text(v)}`] : [];
+    if (typeof v === 'object' && (k === 'error' || k === 'failure')) return of(v);
+    if (times[k]) return [html`${times[k]} <${Time} at=${v} />`];
+    return telling.includes(k) && typeof v !== 'object' ? [`${k} ${text(v)}`] : [];
   });
-  const line = of(data).slice(0, 6).join(' · ');
-  return cut(line, 500);
+  return of(data).slice(0, 6).flatMap((part, i) => (i ? [' · ', part] : [part]));
 }
 
 const cut = (line, most) => (line.length > most ? line.slice(0, most) + '…' : line);
