@@ -43,15 +43,15 @@ async function provider() {
   return p;
 }
 
-test('somebody signs in by a provider, does what the role allows, and signs out', async () => {
+test('somebody signs in by a provider, or with a token, is shown what the role allows, and signs out', async () => {
   const idp = await provider();
   const dir = mkdtempSync(join(tmpdir(), 'instar-oidc-'));
   const at = '127.0.0.1:' + await freePort();
-  const hash = createHash('sha256').update('the-token').digest('hex');
+  const hash = (token) => createHash('sha256').update(token).digest('hex');
   writeFileSync(join(dir, 'secret'), 'the-secret', { mode: 0o600 });
   writeFileSync(join(dir, 'instar.yaml'), `
 auth:
-  tokens: [{name: ops, hash: 'sha256:${hash}', role: admin}]
+  tokens: [{name: ops, hash: 'sha256:${hash('the-token')}', role: admin}, {name: hands, hash: 'sha256:${hash('operate')}', role: operate}, {name: acme, hash: 'sha256:${hash('acme')}', role: read, namespace: acme}]
   oidc: {issuer: '${idp.issuer}', clientId: instar, clientSecretFile: ${join(dir, 'secret')}, url: 'http://${at}', roles: [{value: lookers, role: read}]}
 `);
   const server = await Server.start('--config', join(dir, 'instar.yaml'), '--http', at);
@@ -78,11 +78,29 @@ auth:
     assert.deepEqual(cookies.filter((c) => c.name.startsWith('instar')).map((c) => [c.name, c.httpOnly, c.sameSite]), [['instar_session', true, 'Strict']]);
     assert.deepEqual(await page.evaluate(() => fetch('/v1/session').then((r) => r.json()).then((s) => [s.name, s.role])), ['oidc:ann@example.com', 'read']);
     assert.equal(await page.evaluate(() => fetch('/v1/services/hello/refresh', { method: 'POST' }).then((r) => r.status)), 403);
+    await page.locator('.table >> text="hello"').waitFor();
+    assert.equal(await page.locator('.heading-actions button, .bulk, .table input').count(), 0, 'who reads is offered nothing else');
 
     await page.getByLabel('Signed in as oidc:ann@example.com').click();
     await page.getByRole('button', { name: 'Sign out' }).click();
     await page.getByRole('heading', { name: 'Sign in to Instar' }).waitFor();
     assert.equal(await page.evaluate(() => fetch('/v1/services').then((r) => r.status)), 401);
+    const token = async (text) => { await page.getByLabel('Token').fill(text); await page.getByRole('button', { name: 'Sign in' }).click(); };
+    await token('operate');
+    await page.click('.table >> text="hello"');
+    await page.click('.heading-actions >> text=More');
+    const offered = await page.locator('.heading-actions button').allTextContents();
+    assert.ok(offered.some((text) => /^update/.test(text)) && !offered.some((text) => /^purge/.test(text)), `who operates is offered ${offered}`);
+    await page.goto(server.url + '/ui/nodes');
+    await page.locator('.parts').waitFor();
+    assert.equal(await page.locator('main button:has-text("Drain")').count(), 0);
+    await page.getByLabel('Signed in as hands').click();
+    await page.getByRole('button', { name: 'Sign out' }).click();
+    await token('acme');
+    await page.getByLabel('Signed in as acme').waitFor();
+    await page.goto(server.url + '/ui/machines/service');
+    await page.waitForSelector('.diagram svg');
+    assert.equal(await page.locator('text=Time in state').count(), 0, 'these numbers are of all namespaces');
     assert.deepEqual(page.wrong.filter((w) => !w.startsWith('left the origin: ' + idp.issuer)), []);
     await context.close();
   } finally {

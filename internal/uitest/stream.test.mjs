@@ -1,12 +1,13 @@
-// What all tabs share of logs, without a browser: which lines they are told while others begin to follow, and what is asked of the server.
+// What all tabs share, without a browser: how often changes are told, and where the stream of them goes on; which lines of logs are told while others begin to follow, and what is asked of the server.
 import assert from 'node:assert/strict';
 import { beforeEach, mock, test } from 'node:test';
-import { Logs } from '../../api/console/web/app/stream.js';
+import { Logs, Stream } from '../../api/console/web/app/stream.js';
 
 class Source {
   static CLOSED = 2;
   static all = [];
   constructor(url) {
+    this.url = url;
     this.tasks = new URLSearchParams(url.split('?')[1]).getAll('task');
     this.on = {};
     this.readyState = 1;
@@ -29,6 +30,53 @@ beforeEach(() => {
   Source.all = [];
   told = [];
   logs = new Logs((m) => told.push(m));
+});
+
+const says = (name, data, lastEventId = '') => last().on[name]({ lastEventId, data: JSON.stringify(data) });
+const settled = () => new Promise((resolve) => { setImmediate(resolve); });
+
+/** streams begins a stream of changes, and waits until it is open. */
+async function streams() {
+  globalThis.fetch = async (url) => ({ ok: true, status: 200, json: async () => (url === '/v1/counts' ? { items: [{ machine: 'service', revision: 7 }, { machine: 'task', revision: 0 }] } : { role: 'read' }) });
+  const stream = new Stream((m) => told.push(m));
+  await settled();
+  last().onopen();
+  return stream;
+}
+
+test('changes are told four times a second, and of each entity the newest', async () => {
+  const stream = await streams();
+  assert.equal(last().url, '/v1/watch?namespace=*&after=service%3A7', 'from now on, without what there is');
+  assert.deepEqual(told.map((m) => m.state), ['connecting', 'live']);
+  told = [];
+  for (let ms = 0; ms < 1000; ms += 20) { // fifty changes in a second
+    says('entity', { machine: 'service', namespace: 'default', id: 'a', version: ms });
+    if (ms === 500) says('deleted', { machine: 'task', key: 'default.shop.b' });
+    mock.timers.tick(20);
+  }
+  mock.timers.tick(250);
+  assert.ok(told.length <= 5 && told.every((m) => m.type === 'changes'), `${told.length} in 1.25 s`);
+  assert.deepEqual(told.at(-1).items.map((c) => [c.machine, c.key, c.item.version]), [['service', 'default.a', 980]]);
+  assert.deepEqual(told.flatMap((m) => m.items).filter((c) => c.machine === 'task'), [{ machine: 'task', key: 'default.shop.b', item: undefined }]);
+  stream.close();
+});
+
+test('a stream that breaks goes on behind the last id, and begins anew where what it had is gone', async () => {
+  const stream = await streams();
+  says('entity', { machine: 'service', namespace: 'default', id: 'a', version: 1 }, 'service:61,task:3');
+  last().onerror();
+  assert.equal(told.at(-1).state, 'reconnecting');
+  mock.timers.tick(500);
+  await settled();
+  assert.equal(last().url, '/v1/watch?namespace=*&after=service%3A61%2Ctask%3A3');
+  last().onopen();
+  assert.ok(told.every((m) => m.type !== 'reset'), 'nothing was missed');
+  says('reset', {});
+  assert.equal(told.filter((m) => m.type === 'reset').length, 1, 'pages load again what they show');
+  mock.timers.tick(500);
+  await settled();
+  assert.equal(last().url, '/v1/watch?namespace=*&after=service%3A7');
+  stream.close();
 });
 
 test('whoever begins to follow is told a log from its beginning', () => {
