@@ -85,11 +85,16 @@ func (l *leftovers) tell(found []database.Leftover) {
 	}
 }
 
-// hour counts, again and again until it can, and returns when the hour is over; false when ctx ends before.
+// hour tells where tenants are, sweeps, and counts, and returns when the hour is over; false when ctx ends before. It tells and counts again and again until it can: the shared database may be away when the server
+// starts, and applications would go where tenants were.
 func (l *leftovers) hour(ctx context.Context, h *server.Host) bool {
 	hour, end := context.WithTimeout(ctx, time.Hour)
 	defer end()
-	for !l.count(hour, h) && wait.For(hour, time.Minute/4) {
+	told := l.performer.tellAgain(hour, h)
+	l.performer.sweep(hour, h)
+	for counted := l.count(hour, h); (!told || !counted) && wait.For(hour, time.Minute/4); {
+		told = told || l.performer.tellAgain(hour, h)
+		counted = counted || l.count(hour, h)
 	}
 	<-hour.Done()
 	return ctx.Err() == nil

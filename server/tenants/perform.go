@@ -149,11 +149,17 @@ func (p *performer) dropped(ctx context.Context, a admin.Away) error {
 // EventDropped is the type of the record of a database that was dropped when its grace period was over. No session tells of it: it may have gone.
 const EventDropped = "provisioning.db.dropped"
 
-// sweep drops the databases whose grace period is over, and tells again where tenants are.
-func (p *performer) sweep(ctx context.Context, h *server.Host) {
-	if err := p.mirror.sync(ctx, p); err != nil && ctx.Err() == nil {
-		h.Log.Warn("where tenants are is told again by the next sweep", "error", err)
+// tellAgain tells where all tenants are by what the shared database says: the bucket may have been restored from a backup.
+func (p *performer) tellAgain(ctx context.Context, h *server.Host) (told bool) {
+	err := p.mirror.sync(ctx, p)
+	if err != nil && ctx.Err() == nil {
+		h.Log.Warn("not all applications were told where their tenants are; trying again", "error", err)
 	}
+	return err == nil
+}
+
+// sweep drops the databases whose grace period is over.
+func (p *performer) sweep(ctx context.Context, h *server.Host) {
 	for _, s := range p.servers {
 		gone, err := s.provider.Sweep(ctx)
 		if err != nil && ctx.Err() == nil {

@@ -124,12 +124,9 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	h.Go(ctx, "the notes of who knows where tenants are", p.mirror.notes)
 	h.Role(ctx, Role, func(ctx context.Context) error {
 		defer left.tell(nil)
-		for {
-			p.sweep(ctx, h)
-			if !left.hour(ctx, h) {
-				return nil
-			}
+		for left.hour(ctx, h) {
 		}
+		return nil
 	})
 	h.Share(all)
 	return server.Work{Performer: p, Looker: p}, nil
