@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -18,7 +19,8 @@ type (
 	Run struct {
 		Type   string `json:"type"`
 		Params struct {
-			Name string `json:"name"`
+			Name    string `json:"name"`
+			Seconds int    `json:"seconds"` // that it takes
 		} `json:"params"`
 	}
 	Result struct {
@@ -54,9 +56,14 @@ func run(ctx context.Context, url string) error {
 	return w.Run(ctx)
 }
 
-func greet(_ context.Context, t worker.Task[Run]) (Result, error) {
+func greet(ctx context.Context, t worker.Task[Run]) (Result, error) {
 	if t.Data.Type != "greet" {
 		return Result{}, worker.Terminal(fmt.Errorf("no task of type %q is done here", t.Data.Type))
+	}
+	select {
+	case <-time.After(time.Duration(t.Data.Params.Seconds) * time.Second):
+	case <-ctx.Done(): // it was canceled, or the worker stops
+		return Result{}, context.Cause(ctx)
 	}
 	return Result{Worker: "go", Summary: "hello " + t.Data.Params.Name}, nil
 }

@@ -15,22 +15,36 @@ async function wanted(t) {
   return m.json().effects?.run?.id === t.attempt;
 }
 
-// send stores a result. Its id is one that nobody can guess.
-async function send(t, command, body) {
-  const h = headers();
-  h.set("Nats-Msg-Id", `task/${key(t)}/${nuid.next()}`);
-  await js.publish(`instar.cmd.task.${key(t)}.${command}`, text.encode(JSON.stringify(body)), { headers: h });
+// greet is the work, which takes as many seconds as the task says. What it throws fails the task for good.
+async function greet(t) {
+  if (t.data.type !== "greet") throw new Error(`no task of type ${t.data.type} is done here`);
+  await new Promise((r) => setTimeout(r, 1000 * (t.data.params.seconds ?? 0)));
+  return { worker: "node", summary: `hello ${t.data.params.name}` };
 }
 
-async function perform(m) {
+// report stores what came of the work, and tries again until that is stored: while nodes restart nobody answers, and work that is done has not failed by that. The id is one that nobody can guess, and
+// another one each time. Of two results of one attempt the task takes one.
+async function report(t, command, body) {
+  for (;;) {
+    const h = headers();
+    h.set("Nats-Msg-Id", `task/${key(t)}/${nuid.next()}`);
+    try {
+      return await js.publish(`instar.cmd.task.${key(t)}.${command}`, text.encode(JSON.stringify(body)), { headers: h });
+    } catch (err) {
+      console.error(`the result of ${key(t)} is not stored yet:`, err.message);
+      await new Promise((r) => setTimeout(r, 1000));
+    }
+  }
+}
+
+// perform takes a delivery to its end, and says meanwhile that it is in progress: else it is given to another one after the ack wait.
+async function perform(m, ackWait) {
   const t = m.json();
   if (await wanted(t)) {
-    const beat = setInterval(() => m.working(), 10_000); // or it is given to another one after 30 s
+    const beat = setInterval(() => m.working(), ackWait / 3);
     try {
-      if (t.data.type !== "greet") throw new Error(`no task of type ${t.data.type} is done here`);
-      await send(t, "done", { attempt: t.attempt, data: { worker: "node", summary: `hello ${t.data.params.name}` } });
-    } catch (err) {
-      await send(t, "failed", { effect: "run", attempt: t.attempt, failure: { code: "failed", message: err.message, retryable: false } });
+      const result = await greet(t).then((data) => ["done", { attempt: t.attempt, data }], (err) => ["failed", { effect: "run", attempt: t.attempt, failure: { code: "failed", message: err.message, retryable: false } }]);
+      await report(t, ...result);
     } finally {
       clearInterval(beat);
     }
@@ -43,13 +57,16 @@ let running = 0;
 const id = nuid.next();
 setInterval(() => nc.publish("instar.worker.fx-task-run=greeters", text.encode(JSON.stringify({ id, queue: "fx-task-run=greeters", name: "worker.mjs", concurrency: 1, running }))), 5000);
 
-// The queue of a pool is there while it has tasks or an entry, so it may go, and come again.
+// The queue of a pool is there while it has tasks or an entry, so it may go, and come again. One task is asked for at a time: what waited here would not be in progress.
 for (;;) {
   try {
     const consumer = await js.consumers.get("EFFECTS", "fx-task-run=greeters");
-    for await (const m of await consumer.consume({ max_messages: 1 })) {
+    const { config } = await consumer.info(true);
+    for (;;) {
+      const m = await consumer.next({ expires: 5000 });
+      if (!m) continue;
       running = 1;
-      await perform(m).catch((err) => console.error("left for its next delivery:", err.message));
+      await perform(m, config.ack_wait / 1e6).catch((err) => console.error("left for its next delivery:", err.message));
       running = 0;
     }
   } catch {

@@ -12,9 +12,10 @@ send() {
   nats pub --quiet --jetstream --no-templates -H "Nats-Msg-Id:task/$key/$id" "instar.cmd.task.$key.$1" "$2"
 }
 
-# perform is the work. What it prints is the result; with another exit code than 0, the failure.
+# perform is the work, which takes as many seconds as the task says. What it prints is the result; with another exit code than 0, the failure.
 perform() {
   [ "$(printf %s "$1" | jq -r .data.type)" = greet ] || { echo "no task of this type is done here"; return 1; }
+  sleep "$(printf %s "$1" | jq -r '.data.params.seconds // 0')"
   echo "hello $(printf %s "$1" | jq -r .data.params.name)"
 }
 
@@ -30,7 +31,8 @@ while :; do
   waits=$(nats req --raw "instar.api.get.task.$key" '' 2>/dev/null | jq -r 'if .state then .effects.run.id // "none" elif .status == 404 then "gone" else empty end' 2>/dev/null)
   [ -n "$waits" ] || { echo "left for its next delivery: $key" >&2; continue; }
   if [ "$waits" = "$attempt" ]; then
-    while sleep 10; do nats pub --quiet "$ack" +WPI; done & beat=$! # or it is given to another one after 30 s
+    every=$(nats consumer info --json EFFECTS "$consumer" 2>/dev/null | jq '.config.ack_wait / 3000000000 // empty')
+    while sleep "${every:-10}"; do nats pub --quiet "$ack" +WPI; done & beat=$! # or it is given to another one after the ack wait, which is 30 s
     if said=$(perform "$task"); then
       send done "$(jq -nc --arg a "$attempt" --arg s "$said" '{attempt: $a, data: {worker: "nats CLI", summary: $s}}')"
     else
