@@ -124,7 +124,7 @@ func (a *app) prepare(ctx context.Context, h *Host, m *machines.Machine, p Provi
 	h.opening.Store(true)
 	err = cmp.Or(a.open(ctx, h, m), ctx.Err()) // it may not look at ctx, which what it has started has ended with
 	h.opening.Store(false)
-	if w := a.workOf(m.Name); err == nil && len(m.Effects) > 0 && w.Performer == nil && !w.External {
+	if w := a.workOf(m.Name); err == nil && len(m.Effects) > 0 && w.Performer == nil {
 		err = errors.New("its provider performs no effects")
 	}
 	if err != nil || a.api == nil {

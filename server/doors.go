@@ -61,7 +61,7 @@ func (a *app) openAPI(ctx context.Context) error {
 		Backup:      a.backup,
 		Nodes:       nodes{a.member}, NodeLeads: a.leads,
 		Tokens: a.cfg.Auth.APITokens(), SignIn: a.cfg.Auth.OIDC.API(), Users: a.cfg.NATS.APIUsers(), Open: len(a.cfg.Auth.Tokens) == 0, Hosts: a.cfg.HTTP.AllowedHosts(), RequireIfMatch: a.cfg.HTTP.RequiringIfMatch(), ReadOnlyUI: a.cfg.UI.ReadOnly, TraceURL: a.cfg.UI.Trace, GrafanaURL: a.cfg.UI.Grafana, KeysFor: a.cfg.IdempotencyWindow,
-		Limits: bounds, Buffers: buffers.Of(bounds, a.cfg.Effects.Concurrency), Timeouts: a.cfg.HTTP.APITimeouts(),
+		Limits: bounds, Buffers: buffers.Of(bounds, buffers.AtOnce{Effects: a.cfg.Effects.Concurrency, Tasks: a.cfg.Tasks.AtOnce()}), Timeouts: a.cfg.HTTP.APITimeouts(),
 		Ready: func() bool { return !a.stopping.Load() }, Checks: a.checks,
 		Version: admin.Version{Version: b.Version, Commit: b.Commit, Built: b.Date}, Profile: a.profile(), Program: a.cfg.Program(),
 		Registry: a.registry, Tracer: tracer(), Log: a.log,

@@ -62,17 +62,13 @@ type Provider struct {
 	Known map[string][]string
 }
 
-// Work is what a provider does on a node that has the role of the gateway.
+// Work is what a provider does on the node that has the role of the gateway.
 type Work struct {
-	Performer effects.Performer // of the effects; nil with External
+	Performer effects.Performer // of the effects; effects.External leaves all to workers elsewhere: their consumers are made and kept, and nothing is taken from them
 	Looker    observer.Looker   // at the world, for states with a poll; nil looks never
 	Every     time.Duration     // between looks; 0 is what the table says
-
-	// Routes are those of its tasks that have queues of their own, by their data: their consumers are made and kept, and nothing is taken from them.
-	Routes effects.Routes
-
-	// External leaves all tasks to workers elsewhere: their consumers are made and kept, and nothing is taken from them.
-	External bool
+	Routes    effects.Routes    // those of its tasks that have queues of their own, by their data: their consumers are made and kept, and nothing is taken from them
+	EachNode  map[string]int    // has all nodes perform the effects, at most so many tasks of one that it names at a time; nil leaves that to the node that has the role
 }
 
 // Performs is a provider that needs nothing of the server. When p is also a [observer.Looker], it looks at the world, too.

@@ -210,13 +210,25 @@ func (a *app) startConsumers(ctx context.Context) error {
 	a.goes(ctx, "the engine", a.engine.Run)
 	a.role(ctx, roleGateway, []func(context.Context) error{
 		func(ctx context.Context) error { return a.deps.EachMachine(ctx, a.observe) },
-		(&effects.Workers{Deps: a.deps, Performer: a.performer, Concurrency: a.cfg.Effects.Concurrency, Routes: func(machine string) effects.Routes { return a.workOf(machine).Routes }}).Run,
+		a.workers(false).Run,
 	})
+	a.goes(ctx, "what all nodes do", func(ctx context.Context) error { return a.member.While(ctx, a.workers(true).Run) })
 	a.role(ctx, roleViews, []func(context.Context) error{
 		(&views.Views{Deps: a.deps, Indexes: a.indexes}).Run,
 		copies.Run,
 	})
 	return nil
+}
+
+// workers perform the effects that each node does, or the others.
+func (a *app) workers(each bool) *effects.Workers {
+	return &effects.Workers{
+		Deps: a.deps, Concurrency: a.cfg.Effects.Concurrency,
+		Serves:    func(machine string) bool { return (a.workOf(machine).EachNode != nil) == each },
+		Performer: func(machine string) effects.Performer { return a.workOf(machine).Performer },
+		Routes:    func(machine string) effects.Routes { return a.workOf(machine).Routes },
+		Bounds:    func(machine string) map[string]int { return a.workOf(machine).EachNode },
+	}
 }
 
 // observe looks at the world for one machine, where its provider can.
@@ -226,13 +238,6 @@ func (a *app) observe(ctx context.Context, m *machines.Machine) error {
 		return nil
 	}
 	return (&observer.Observer{Deps: a.deps, Machine: m, Looker: w.Looker, Index: a.indexes.Get(m.Name), Every: w.Every}).Run(ctx)
-}
-
-func (a *app) performer(machine string) effects.Performer {
-	if w := a.workOf(machine); !w.External {
-		return w.Performer
-	}
-	return effects.External
 }
 
 // together runs all parts until ctx ends; the first error ends the others.

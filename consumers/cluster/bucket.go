@@ -42,6 +42,8 @@ type record struct {
 	HTTP    string    `json:"http,omitempty"`
 	State   NodeState `json:"state"`
 	Life    string    `json:"life,omitempty"` // without being renewed; see [kv.LifeOf]
+
+	Offers map[string]int `json:"offers,omitempty"` // see [Node.Offer]
 }
 
 // claim says who has a partition. It lasts until it is given up or its holder is not alive any more.

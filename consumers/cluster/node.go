@@ -61,6 +61,8 @@ type Node struct {
 	mu          sync.Mutex
 	index       *index.Index
 	http        string
+	offers      map[string]int // of what While runs; replaced, never changed
+	working     bool           // it runs
 	started     time.Time
 	revision    uint64 // of this node's key
 	wrote       renewal

@@ -91,7 +91,7 @@ func (n *Node) errNameTaken(r record) error {
 // writeKey writes this node's key at a revision. What this node may do counts from before the write was sent.
 func (n *Node) writeKey(ctx context.Context, revision uint64) error {
 	n.mu.Lock()
-	r := record{Name: n.Name, Nonce: n.Nonce, Started: n.started, Version: n.Version, HTTP: n.http, State: n.state(), Life: n.Life.String()}
+	r := record{Name: n.Name, Nonce: n.Nonce, Started: n.started, Version: n.Version, HTTP: n.http, State: n.state(), Life: n.Life.String(), Offers: n.offered()}
 	n.mu.Unlock()
 	raw, err := json.Marshal(r)
 	if err != nil {

@@ -172,3 +172,46 @@ func TestOneOfManyWorks(t *testing.T) {
 	all.Wait()
 	require.Equal(t, []int{1, 4}, []int{most, turns})
 }
+
+// What all nodes do is done while a node is live, goes on while it is cordoned, and ends when it is drained. What it offers is told while it works.
+func TestANodeWorksWhileItIsLive(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval)
+	n := &Node{JS: w.JS, Names: w.Names, Appender: w.Appender, Name: "one", Log: w.Log}
+	n.Offer("hands", 2)
+	ctx, stop := context.WithCancel(w.Ctx)
+	ended := make(chan error, 2)
+	w.Running.Go(func() {
+		ended <- n.Run(ctx, func(_ context.Context, leave <-chan struct{}, _ int) { <-leave })
+	})
+	working := make(chan context.Context, 2)
+	w.Running.Go(func() {
+		ended <- n.While(ctx, func(ctx context.Context) error { working <- ctx; <-ctx.Done(); return nil })
+	})
+	offers := func(hands int) {
+		t.Helper()
+		w.Eventually("what it offers", func() bool {
+			nodes := n.Nodes()
+			much, says := 0, false
+			if len(nodes) == 1 {
+				much, says = nodes[0].Offers["hands"]
+			}
+			return says && much == hands
+		})
+	}
+	first := <-working
+	offers(2)
+	for _, state := range []NodeState{NodeCordoned, NodeLive, NodeDraining} {
+		require.NoError(t, first.Err())
+		require.NoError(t, n.SetDesired(w.Ctx, "one", state))
+		w.Eventually("it is "+string(state), func() bool { now, _ := n.Eligible(); return now == state })
+	}
+	<-first.Done()
+	offers(0)
+	require.NoError(t, n.SetDesired(w.Ctx, "one", NodeLive))
+	<-working
+	offers(2)
+	stop()
+	require.NoError(t, <-ended)
+	require.NoError(t, <-ended)
+}

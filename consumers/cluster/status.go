@@ -22,6 +22,7 @@ type NodeInfo struct {
 	HTTP       string // URL of its API
 	Partitions []int
 	Roles      []string // leases that it holds
+	Offers     map[string]int
 }
 
 // Nodes are the nodes that live, by name.
@@ -31,7 +32,7 @@ func (n *Node) Nodes() []NodeInfo {
 	defer n.mu.Unlock()
 	var list []NodeInfo
 	for _, r := range n.view.nodes {
-		info := NodeInfo{Name: r.Name, State: r.State, Desired: cmp.Or(n.view.desired[r.Name], NodeLive), Started: r.Started, Version: r.Version, HTTP: r.HTTP, Partitions: []int{}, Roles: []string{}}
+		info := NodeInfo{Name: r.Name, State: r.State, Desired: cmp.Or(n.view.desired[r.Name], NodeLive), Started: r.Started, Version: r.Version, HTTP: r.HTTP, Partitions: []int{}, Roles: []string{}, Offers: r.Offers}
 		for p, c := range n.view.claims {
 			if c.of(r) {
 				info.Partitions = append(info.Partitions, p)

@@ -1,11 +1,25 @@
 package effects
 
+// How tasks come. Where this process may have as many under way as all together, deliveries come as fast as they can (pulls). Where it has a bound of its own, it asks for one task at a time, when
+// it can begin one (oneByOne). A delivery that is under way says so (underWay), and what a stopping process has not done is given back (givenBack).
+
 import (
+	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/internal/panics"
+)
+
+// Of a request for tasks: how long it waits, and how often the server says meanwhile that it is there.
+const (
+	pullFor  = 10 * time.Second
+	pullBeat = 2 * time.Second
 )
 
 // errKept says that a task is not to be given back when the process stops: its provider still runs, or its result is stored. It comes again when its
@@ -30,14 +44,113 @@ func (g *givenBack) give(m jetstream.Msg) {
 	_ = m.Nak() // at worst it comes when its ack is overdue
 }
 
+// pulls takes tasks until ctx ends, or the consumer fails.
+func (k *kind) pulls(ctx context.Context) error {
+	cons, err := k.consumer(ctx)
+	if err != nil {
+		return err
+	}
+	if err := k.look(ctx); err != nil {
+		return err
+	}
+	if k.here < k.most {
+		return k.oneByOne(ctx, cons)
+	}
+	broken := make(chan error, 1)
+	var back givenBack
+	cc, err := cons.Consume(func(m jetstream.Msg) {
+		select {
+		case k.gate <- struct{}{}:
+			k.begin(ctx, m, &back)
+		case <-ctx.Done():
+			back.give(m)
+		}
+	}, jetstream.PullMaxMessages(min(k.most, 256)), jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullBeat), consumers.WhenGone(broken))
+	if err != nil {
+		return fmt.Errorf("cannot take effects: %w", err)
+	}
+	defer func() { back.end(cc, k.w.NC.IsConnected()) }()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-broken:
+		return fmt.Errorf("the consumer fails: %w", err)
+	}
+}
+
+// oneByOne asks for a task when it can be begun, and for the next one when that is: what waited here would be kept from other processes, and would not be in progress. One is there within a round
+// trip, which such tasks do not notice.
+func (k *kind) oneByOne(ctx context.Context, cons jetstream.Consumer) error {
+	it, err := cons.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullBeat))
+	if err != nil {
+		return fmt.Errorf("cannot take effects: %w", err)
+	}
+	var back givenBack
+	defer back.release()
+	defer it.Stop()
+	defer context.AfterFunc(ctx, func() { stop(it, k.w.NC.IsConnected()) })()
+	for {
+		select {
+		case k.gate <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
+		m, err := it.Next()
+		if err != nil {
+			<-k.gate
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("the consumer fails: %w", err)
+		}
+		k.begin(ctx, m, &back)
+	}
+}
+
+// begin starts a task that has its token, unless the worker has ended.
+func (k *kind) begin(ctx context.Context, m jetstream.Msg, back *givenBack) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ended {
+		<-k.gate
+		return
+	}
+	k.tasks.Go(func() {
+		defer func() { <-k.gate }()
+		defer panics.Recover(k.w.Log, "effect", "worker", k.name) // the task comes again
+		switch err := k.task(ctx, m); {
+		case err == nil:
+		case ctx.Err() == nil:
+			k.w.Log.Warn("leaving a task for its next delivery", "worker", k.name, "error", err)
+		case !errors.Is(err, errKept):
+			back.give(m)
+		}
+	})
+}
+
+// stop has a consumer pull no more. What is on its way still comes, to be given back; without a connection it comes again when its ack is overdue.
+func stop(pulls puller, connected bool) {
+	if connected {
+		pulls.Drain()
+	} else {
+		pulls.Stop()
+	}
+}
+
+type puller interface {
+	Drain()
+	Stop()
+}
+
 // end stops the consumer, and gives back. Without a connection what is in the consumer's buffer comes again when its ack is overdue.
 func (g *givenBack) end(cc jetstream.ConsumeContext, connected bool) {
-	if connected {
-		cc.Drain() // what is in its buffer still comes, to be given back
-	} else {
-		cc.Stop()
-	}
+	stop(cc, connected)
 	<-cc.Closed()
+	g.release()
+}
+
+// release gives back, now and from now on at once.
+func (g *givenBack) release() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.ended = true

@@ -1,6 +1,6 @@
 package effects
 
-// From a task to the command that reports its result. serve pulls the tasks of one kind from stream EFFECTS, and task takes each to its end: it reads whether the entity still
+// From a task to the command that reports its result. pulls (deliveries.go) brings the tasks of one kind from stream EFFECTS, and task takes each to its end: it reads whether the entity still
 // waits for this attempt (wanted), calls the provider within the timeout of the effect (perform), sends the result as a command (report), and acks the task when that is stored.
 // A task that cannot be handled becomes a dead letter (bury); after an error it stays unacked, and is delivered again.
 
@@ -45,6 +45,13 @@ type Workers struct {
 	AckWait     time.Duration                  // until an unfinished task comes again; 0 is 30 s
 	Routes      func(machine string) Routes    // is asked likewise, for queues that its effects have by their data; nil has none
 
+	// Serves says of which machines, where that is not of all: nil.
+	Serves func(machine string) bool
+
+	// Bounds is asked likewise for how many tasks of an effect this process has under way at a time, by the name of the effect. It takes no more than it can begin, and leaves the rest to
+	// others. Nil, and what it does not name, is as many as all processes may have together.
+	Bounds func(machine string) map[string]int
+
 	process string        // distinguishes this process from earlier ones
 	queue   chan struct{} // taken by the suspected task that waits for the turn, or has it
 }
@@ -72,16 +79,21 @@ func (w *Workers) Run(ctx context.Context) error {
 
 // serve performs the effects of one machine.
 func (w *Workers) serve(ctx context.Context, m *machines.Machine) error {
-	if len(m.Effects) == 0 {
+	if len(m.Effects) == 0 || w.Serves != nil && !w.Serves(m.Name) {
 		return nil
 	}
 	performer := w.Performer(m.Name)
 	if performer == nil {
 		return fmt.Errorf("consumers: nobody performs effect %s of %s", m.Effects[0].Name, m.Name)
 	}
+	var bounds map[string]int
+	if w.Bounds != nil {
+		bounds = w.Bounds(m.Name)
+	}
 	var all sync.WaitGroup
 	for _, fx := range m.Effects {
 		k := &kind{w: w, m: m, fx: fx, performer: performer, name: streams.WorkerName(m.Name, fx.Name), filter: w.Names.Effects(m.Name, fx.Name), most: cmp.Or(fx.Parallel, w.Concurrency)}
+		k.here = min(cmp.Or(bounds[fx.Name], k.most), k.most)
 		if fx.Routed && w.Routes != nil {
 			if routes := w.Routes(m.Name); routes != nil {
 				all.Go(func() {
@@ -107,7 +119,8 @@ type kind struct {
 	performer Performer
 	name      string        // of the consumer
 	filter    string        // of its subjects
-	most      int           // tasks at a time
+	most      int           // tasks at a time, of all processes together
+	here      int           // of those, how many of this process
 	idle      time.Duration // after which the server removes the consumer; 0 is never
 
 	gate  chan struct{} // one token per task under way
@@ -121,17 +134,6 @@ type kind struct {
 	early  atomic.Int64 // of those, how many have come for the first time
 }
 
-// begin starts a task, unless the worker has ended.
-func (k *kind) begin(task func()) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.ended {
-		<-k.gate
-		return
-	}
-	k.tasks.Go(task)
-}
-
 // end waits for the tasks under way.
 func (k *kind) end() {
 	k.mu.Lock()
@@ -141,51 +143,9 @@ func (k *kind) end() {
 }
 
 func (k *kind) run(ctx context.Context) {
-	k.gate, k.under = make(chan struct{}, k.most), map[string]*performing{}
+	k.gate, k.under = make(chan struct{}, k.here), map[string]*performing{}
 	defer k.end()
-	k.w.Keep(ctx, k.name, k.serve)
-}
-
-func (k *kind) serve(ctx context.Context) error {
-	cons, err := k.consumer(ctx)
-	if err != nil {
-		return err
-	}
-	if err := k.look(ctx); err != nil {
-		return err
-	}
-	broken := make(chan error, 1)
-	var back givenBack
-	cc, err := cons.Consume(func(m jetstream.Msg) {
-		select {
-		case k.gate <- struct{}{}:
-		case <-ctx.Done():
-			back.give(m)
-			return
-		}
-		k.begin(func() {
-			defer func() { <-k.gate }()
-			defer panics.Recover(k.w.Log, "effect", "worker", k.name) // the task comes again
-			switch err := k.task(ctx, m); {
-			case err == nil:
-			case ctx.Err() == nil:
-				k.w.Log.Warn("leaving a task for its next delivery", "worker", k.name, "error", err)
-			case !errors.Is(err, errKept):
-				back.give(m)
-			}
-		})
-	}, jetstream.PullMaxMessages(min(k.most, 256)), jetstream.PullExpiry(10*time.Second), jetstream.PullHeartbeat(2*time.Second),
-		consumers.WhenGone(broken))
-	if err != nil {
-		return fmt.Errorf("cannot take effects: %w", err)
-	}
-	defer func() { back.end(cc, k.w.NC.IsConnected()) }()
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-broken:
-		return fmt.Errorf("the consumer fails: %w", err)
-	}
+	k.w.Keep(ctx, k.name, k.pulls)
 }
 
 // task takes one delivery to its end. An error leaves it unacked.

@@ -34,6 +34,9 @@ type Orchestrator struct {
 	KeepEnded time.Duration // how long tasks stay that have ended; 0 is for ever
 	CloneFor  time.Duration // how long a clone may take that has no timeout of its own or of its type; 0 is as long as any task. No node clones for longer than its own configuration says
 
+	// Room is how many tasks the nodes do together, where that is known. Nil is as many as there are.
+	Room func() (tasks int, known bool)
+
 	clock      func() time.Time // nil is the system's; for tests
 	sweepEvery time.Duration    // the same: of the usual length if it is zero
 }
@@ -89,6 +92,7 @@ type loop struct {
 	names   entryNames
 	pools   map[string]string // consumers of pools that have workers elsewhere and tasks that wait, by the entry of their workers
 	present *presence.Watch
+	roomAt  time.Time                  // when it was asked what the nodes do
 	dirty   map[string]struct{}        // repositories whose tasks, or themselves, have changed
 	later   map[string]time.Time       // those that are to be looked at again
 	next    time.Time                  // the first of them; zero is none
@@ -171,7 +175,7 @@ func (o *Orchestrator) serve(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		again := earlier(l.tell(), l.workers())
+		again := earlier(earlier(l.tell(), l.workers()), l.nodes())
 		granted, err := l.grant()
 		if err != nil {
 			return err
@@ -246,6 +250,7 @@ func (l *loop) load() error {
 		return err
 	}
 	l.sched.SetEntry(clusterEntry, limitsOf(clusterEntry, nil))
+	l.nodes()
 	for name, w := range rates {
 		l.sched.SetWindow(name, w)
 	}

@@ -14,6 +14,25 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
+// nodesEntry limits the tasks of the nodes to those that they have room for: a start that waits until one has would use up its timeout.
+const nodesEntry = "of the nodes"
+
+// nodes takes how many tasks the nodes do now, at most once a second. It returns when to look again; zero is when something changes.
+func (l *loop) nodes() (again time.Time) {
+	if l.Room == nil {
+		return again
+	}
+	if now := l.clock(); now.Sub(l.roomAt) >= presence.Every {
+		l.roomAt = now
+		room, known := l.Room()
+		l.sched.SetEntry(nodesEntry, schedule.Limits{Held: room, Paused: known && room == 0}) // as when all are drained
+	}
+	if l.sched.Ready(nodesEntry) > 0 {
+		again = l.roomAt.Add(presence.Every)
+	}
+	return again
+}
+
 // pool remembers a pool that has a task which waits.
 func (l *loop) pool(pool string) {
 	workers := l.names.workers(pool)

@@ -71,7 +71,7 @@ type entryNames struct {
 	elsewhere bool // also the pool of the nodes is that of workers elsewhere
 }
 
-// of are the entries that limit a task, and that of its workers.
+// of are the entries that limit a task, and that of its workers, or of the nodes.
 func (n entryNames) of(namespace, typ, pool string) []string {
 	key := [3]string{namespace, typ, pool}
 	list := n.lists[key]
@@ -82,6 +82,8 @@ func (n entryNames) of(namespace, typ, pool string) []string {
 		list = entriesOf(namespace, typ, pool)
 		if workers := n.workers(pool); workers != "" {
 			list = append(list, workers)
+		} else {
+			list = append(list, nodesEntry)
 		}
 		n.lists[key] = list
 	}

@@ -21,8 +21,14 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
+// AtOnce is how much is done at a time.
+type AtOnce struct {
+	Effects int // of a kind, on all nodes together
+	Tasks   int // on each node
+}
+
 // Of are the bounds of what may wait between a client and the disk, in the order in which a command passes it, and then of what goes back to watchers and to the parts of this process.
-func Of(l api.Limits, effects int) []admin.Buffer {
+func Of(l api.Limits, at AtOnce) []admin.Buffer {
 	body, largest := humanize.IBytes(consumers.MaxBody), humanize.IBytes(streams.MaxMessage)
 	bound := func(n int) string {
 		if n == 0 {
@@ -41,7 +47,7 @@ func Of(l api.Limits, effects int) []admin.Buffer {
 		{Name: "a partition of the engine", Bound: fmt.Sprintf("%d commands taken and %d delivered, %d partitions", engine.DefaultBatch, 8*engine.DefaultBatch, streams.Partitions)},
 		{Name: "cached entities", Bound: fmt.Sprintf("%d of a partition, each with up to 64 of its last outcomes and all with about 8192, or 8 each; those without commands for half a minute go", engine.DefaultCache)},
 		{Name: "messages of an entity in one commit", Bound: fmt.Sprintf("%s and one command more; a value has at most %s", humanize.IBytes(engine.MaxOutbox), largest)},
-		{Name: "effects under way", Bound: fmt.Sprintf("%d of a kind (effects.concurrency); what waits is in the stream EFFECTS", effects)},
+		{Name: "effects under way", Bound: fmt.Sprintf("%d of a kind on all nodes (effects.concurrency), and %d tasks on this one (tasks.concurrency); what waits is in the stream EFFECTS", at.Effects, at.Tasks)},
 		{Name: "between a bucket and its index", Bound: fmt.Sprintf("32 MiB or %d messages, by flow control of the server", index.Inflight)},
 		{Name: "changes that a feed of watches has not sent", Bound: fmt.Sprintf("of each bucket: %d entities for each of its watches and at most %d, each as it is then, and %s of values, %s from %d watches on; beyond that they are sent a new snapshot",
 			watch.Waiting, watch.MostKeys, waits(watch.Waiting), waits(watch.MostKeys), watch.MostKeys/watch.Waiting)},

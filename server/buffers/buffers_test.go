@@ -15,7 +15,7 @@ func TestBuffersTellTheirBounds(t *testing.T) {
 	l := api.DefaultLimits
 	l.Commands.All, l.CommandsAtOnce, l.Connections.All = 1234, 77, 0
 	told := map[string]string{}
-	for _, b := range Of(l, 16) {
+	for _, b := range Of(l, AtOnce{Effects: 16, Tasks: 5}) {
 		require.NotEmpty(t, b.Bound, b.Name)
 		require.False(t, strings.Contains(b.Bound, "%!"), b.Bound)
 		told[b.Name] = b.Bound
@@ -25,6 +25,7 @@ func TestBuffersTellTheirBounds(t *testing.T) {
 	require.Contains(t, told["HTTP connections"], "no bound")
 	require.Contains(t, told["HTTP connections"], "256 KiB")
 	require.Equal(t, "256 commands taken and 2048 delivered, 32 partitions", told["a partition of the engine"])
+	require.Contains(t, told["effects under way"], "16 of a kind on all nodes (effects.concurrency), and 5 tasks on this one (tasks.concurrency)")
 	require.Contains(t, told["between a bucket and its index"], "131072 messages")
 	require.Contains(t, told["changes that a feed of watches has not sent"], "4096 entities for each of its watches and at most 65536, each as it is then, and 32 MiB of values, 128 MiB from 16 watches on")
 	require.Contains(t, told["changes that a feed has sent and not all of its watches have"], "4096 entities, each as it is then, and 32 MiB")

@@ -1,11 +1,13 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,9 +18,10 @@ import (
 
 // Tasks are what the tasks of this node may do, and how much.
 type Tasks struct {
-	Programs    map[string]Program `koanf:"programs"` // that tasks of type exec may run, by the name that they use
-	Local       []string           `koanf:"local"`    // directories below which repositories of this machine may be cloned
-	LocalFor    []string           `koanf:"localFor"` // namespaces that may do so; none is all
+	Concurrency int                `koanf:"concurrency"` // tasks that this node does at a time; 0 is as many as it has processors, at least 4
+	Programs    map[string]Program `koanf:"programs"`    // that tasks of type exec may run, by the name that they use
+	Local       []string           `koanf:"local"`       // directories below which repositories of this machine may be cloned
+	LocalFor    []string           `koanf:"localFor"`    // namespaces that may do so; none is all
 	Credentials []Credential       `koanf:"credentials"`
 	Clone       TasksClone         `koanf:"clone"`
 	Exec        TasksExec          `koanf:"exec"`
@@ -87,6 +90,9 @@ func defaultTasks(mode string) Tasks {
 	}
 	return t
 }
+
+// AtOnce is how many tasks this node does at a time. An analysis takes a processor, and may have the memory of [TasksClone]; four is what all nodes may do together unless somebody sets another limit.
+func (t Tasks) AtOnce() int { return cmp.Or(t.Concurrency, max(runtime.GOMAXPROCS(0), 4)) }
 
 // Sizes are the bytes of its bounds; 0 is none.
 func (c TasksClone) Sizes() (each, total int64) { return size(c.Max), size(c.Total) }
@@ -163,6 +169,7 @@ func (t Tasks) validate() error {
 	for key, text := range map[string]string{"clone.max": t.Clone.Max, "exec.memory": t.Exec.Memory, "exec.file": t.Exec.File, "exec.disk": t.Exec.Disk, "exec.output": t.Exec.Output, "clone.total": t.Clone.Total, "documents.max": t.Documents.Max} {
 		check(text == "" || size(text) > 0, "tasks.%s: %q is no size, such as 2GiB", key, text)
 	}
+	check(t.Concurrency >= 0 && t.Concurrency <= 1024, "tasks.concurrency: %d is not from 0 to 1024", t.Concurrency)
 	check(t.Clone.Timeout > 0 && t.Clone.Timeout <= 24*time.Hour, "tasks.clone.timeout: %s is not from 1ns to 24h", t.Clone.Timeout)
 	check(t.Clone.Depth >= -1 && t.Clone.Depth != 0, "tasks.clone.depth: %d is neither a number of commits nor -1", t.Clone.Depth)
 	check(t.Clone.Keep > 0, "tasks.clone.keep: %s is no time", t.Clone.Keep)

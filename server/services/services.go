@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/bcc94042/instar/consumers/effects"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/knative"
 	"github.com/bcc94042/instar/providers/process"
@@ -26,7 +27,7 @@ func openServices(_ context.Context, h *server.Host) (server.Work, error) {
 	h.Serving(s.start)
 	h.Try(s.hint)
 	if h.Config.Gateway == config.GatewayExternal {
-		return server.Work{External: true}, nil
+		return server.Work{Performer: effects.External}, nil
 	}
 	gateway, err := openGateway(h)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/bcc94042/instar/api/rest"
 	apitasks "github.com/bcc94042/instar/api/tasks"
 	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/consumers/effects"
 	"github.com/bcc94042/instar/consumers/orchestrator"
 	"github.com/bcc94042/instar/internal/wait"
@@ -85,17 +86,33 @@ func open(ctx context.Context, h *server.Host, perform func(context.Context, *se
 			return apitasks.New(p.Rest, p.Store, p.Sender, js, why).Routes
 		})
 	})
-	h.Role(ctx, Role, (&orchestrator.Orchestrator{Deps: h.Deps, Tasks: tasks, Repositories: repositories, Queues: queues, Elsewhere: perform == nil, Replicas: h.Replicas, Metrics: m, KeepEnded: h.Config.Tasks.Keep, CloneFor: h.Config.Tasks.Clone.Timeout}).Run)
+	h.Role(ctx, Role, (&orchestrator.Orchestrator{Deps: h.Deps, Tasks: tasks, Repositories: repositories, Queues: queues, Elsewhere: perform == nil, Replicas: h.Replicas, Metrics: m, KeepEnded: h.Config.Tasks.Keep, CloneFor: h.Config.Tasks.Clone.Timeout, Room: func() (int, bool) { return room(h.Member.Nodes()) }}).Run)
 	if perform == nil {
-		return server.Work{External: true, Routes: d.board.Pools}, nil
+		return server.Work{Performer: effects.External, Routes: d.board.Pools}, nil
 	}
+	h.Member.Offer(offered, h.Config.Tasks.AtOnce())
 	p, err := perform(ctx, h)
 	if c, knows := p.(interface {
 		Check(typ string, params json.RawMessage) error
 	}); knows {
 		d.check = c.Check
 	}
-	return server.Work{Performer: p, Routes: d.board.Pools}, err
+	return server.Work{Performer: p, Routes: d.board.Pools, EachNode: map[string]int{task.EffectRun: h.Config.Tasks.AtOnce()}}, err
+}
+
+// offered is what a node says of how many tasks it does at a time.
+const offered = "tasks"
+
+// room is how many tasks the nodes do together, if all say so: one of an earlier version takes what there is.
+func room(nodes []cluster.NodeInfo) (sum int, known bool) {
+	for _, n := range nodes {
+		much, says := n.Offers[offered]
+		if !says {
+			return 0, false
+		}
+		sum += much
+	}
+	return sum, len(nodes) > 0
 }
 
 // stateOf reads the state of an entity where it is stored.
