@@ -33,6 +33,25 @@ func TestDemoTasks(t *testing.T) {
 	}
 }
 
+// Of repositories whose URLs are given it makes none.
+func TestDemoTasksOfURLs(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("git is not here")
+	}
+	out := &lockedbuffer.Buffer{}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	made := &tasksDemo{out: out, dir: t.TempDir(), commits: 3}
+	require.NoError(t, made.makeRepositories(ctx))
+	d := &tasksDemo{out: out, began: time.Now(), urls: []string{"file://" + made.urls[0]}}
+	err := d.run(ctx)
+	t.Cleanup(func() { _ = os.RemoveAll(d.dir) })
+	require.NoError(t, err, out)
+	require.Regexp(t, `(?m)^10 tasks, .* · 1 kill · 1 canceled, 1 redriven · 1 repositories completed$`, out.String())
+	require.FileExists(t, d.dir+"/documents/given-1/structure.md")
+}
+
 func TestTogether(t *testing.T) {
 	t.Parallel()
 	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
