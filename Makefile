@@ -48,7 +48,7 @@ RULES := ./internal/floorplan ./internal/crosscheck
 # are cores, because they wait a good part of it; under the race detector that takes as long, and tests of seconds are late.
 test: postgres samples ## all tests, those of goroutines under the race detector, the import table, linters, some simulation, and a short torture
 	$(GO) test -vet=off -count=1 $(RULES)
-	PATH="$(dir $(NATSCLI)):$$PATH" $(GO) test -vet=off -p $(AT_ONCE) -timeout 15m $(PROGRAMS)
+	PATH="$(dir $(NATSCLI)):$$PATH" $(GO) test -vet=off -p $(AT_ONCE) -timeout 25m $(PROGRAMS)
 	$(GO) test -vet=off -race -p $(CORES) -timeout 15m ./streams/outbox/relay ./consumers/engine ./consumers/prober $$($(GO) list ./... | grep -vxF "$$($(GO) list $(PROGRAMS) $(RULES))")
 	@mkdir -p $(TOOLS); nice -n 19 $(MAKE) --no-print-directory beside > $(TOOLS)/beside.txt 2>&1 & beside=$$!; \
 	  $(MAKE) --no-print-directory torture-short; tortured=$$?; \
