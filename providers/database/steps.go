@@ -190,6 +190,9 @@ func (j *job) copy(ctx context.Context) (_ any, err error) {
 	if err := j.elsewhere(ctx); err != nil {
 		return nil, err
 	}
+	if err := j.mover.Doubt(ctx); err != nil { // what was compared in an earlier life of the session: the tenant may have written since, and the fence that is raised here does not tell
+		return nil, err
+	}
 	if err := j.fits(ctx); err != nil {
 		return nil, err
 	}
@@ -281,26 +284,6 @@ func (j *job) verify(ctx context.Context) (_ any, err error) {
 		done.Fenced = cutover.Fenced(j.report.Tables)
 	}
 	return done, nil
-}
-
-// known are the tables that an earlier attempt of mode offline has compared, with their rows: they are not compared again, so that a comparison which takes longer than an attempt ends at last. The fence has to have stood
-// since: where it does not stand, as after a failover, everything is compared. What is shared with others is, each time.
-func (j *job) known(ctx context.Context) (map[string]int64, error) {
-	if j.body.Request.Mode == machine.ModeSnapshot || j.online() {
-		return nil, nil
-	}
-	standing, err := j.source.Fenced(ctx, j.report.Tables)
-	if err != nil {
-		return nil, err
-	}
-	if len(standing) < len(cutover.Fenced(j.report.Tables)) {
-		return nil, j.mover.Doubt(ctx)
-	}
-	known, err := j.mover.Known(ctx)
-	for _, t := range j.kinds(catalog.Reference) {
-		delete(known, t.String())
-	}
-	return known, err
 }
 
 // removal is how long a switch tries to end the replication.

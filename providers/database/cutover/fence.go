@@ -94,23 +94,26 @@ func (s *Source) Compared(ctx context.Context, result string) error {
 	})
 }
 
-// Fenced are the tables on which the fence of the tenant stands.
-func (s *Source) Fenced(ctx context.Context, tables []*catalog.Table) (names []string, err error) {
+// Unfenced are those of the tables that [Source.Fence] fences on which the fence does not stand, or not whole, or does not fire always.
+func (s *Source) Unfenced(ctx context.Context, tables []*catalog.Table) (open []string, err error) {
 	err = s.with(ctx, func(conn *pgx.Conn) error {
-		for _, t := range fenced(tables) {
-			standing, err := s.stands(ctx, conn, t)
-			if err != nil {
-				return err
-			}
-			if standing {
-				names = append(names, t.String())
-			}
-		}
-		return nil
+		open, err = s.open(ctx, conn, Fenced(tables))
+		return err
 	})
-	return names, err
+	return open, err
 }
 
+// open is [Source.Unfenced] of tables as SQL writes them; one that has gone is open.
+func (s *Source) open(ctx context.Context, by interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}, tables []string,
+) (open []string, err error) {
+	err = by.QueryRow(ctx, `select coalesce(array_agg(name), '{}') from unnest($1::text[]) name
+		where (select count(*) from pg_trigger where tgrelid = to_regclass(name) and starts_with(tgname, $2) and tgenabled = 'A') < $3`, tables, fencePrefix+s.mark()+"_", len(events)).Scan(&open)
+	return open, err
+}
+
+// stands reports whether anything of the fence is on a table.
 func (s *Source) stands(ctx context.Context, conn *pgx.Conn, t *catalog.Table) (standing bool, err error) {
 	err = conn.QueryRow(ctx, `select exists (select from pg_trigger where tgrelid = $1::regclass and tgname like $2)`, t.Quoted(), fencePrefix+s.mark()+"%").Scan(&standing)
 	if pg.State(err) == "42P01" { // the table has gone

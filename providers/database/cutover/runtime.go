@@ -117,9 +117,7 @@ func (s *Source) fencedFor(ctx context.Context, tx pgx.Tx, to Runtime, tables []
 	if to.Epoch = now.Epoch; err != nil || now == to {
 		return err
 	}
-	var open []string
-	err = tx.QueryRow(ctx, `select coalesce(array_agg(name), '{}') from unnest($1::text[]) name
-		where (select count(*) from pg_trigger where tgrelid = to_regclass(name) and starts_with(tgname, $2) and tgenabled = 'A') < $3`, tables, fencePrefix+s.mark()+"_", len(events)).Scan(&open)
+	open, err := s.open(ctx, tx, tables)
 	if err == nil && len(open) > 0 {
 		err = &UnfencedError{Tables: open}
 	}
