@@ -35,7 +35,7 @@ func TestATenantIsClosed(t *testing.T) {
 // A tenant that was closed is moved again, by the same session or by another one, and that is taken back: it is closed as it was, also its rows in the shared database.
 func TestATenantThatWasClosedStaysSo(t *testing.T) {
 	t.Parallel()
-	for tenant, id := range map[string]string{"again": "db", "anew": "second"} {
+	for tenant, id := range map[string]string{"retired": "db", "anew": "second"} {
 		t.Run(tenant, func(t *testing.T) {
 			t.Parallel()
 			s, _ := ready(t, tenant, "tenant_"+tenant)
