@@ -206,9 +206,11 @@ func (i *issuer) Forget(_ context.Context, host string) error {
 
 // bindings are those of custom domains.
 type bindings struct {
-	mu    sync.Mutex
-	all   map[string]domains.Route
-	taken string // a name that somebody else has bound
+	mu      sync.Mutex
+	all     map[string]domains.Route
+	removed platform.Binding // last
+	taken   string           // a name that somebody else has bound
+	stays   bool             // what leads anywhere is not being removed
 }
 
 func (b *bindings) Check(_ context.Context, of platform.Binding) error {
@@ -230,9 +232,12 @@ func (b *bindings) Point(_ context.Context, to platform.Binding) (string, error)
 func (b *bindings) Remove(_ context.Context, of platform.Binding) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.removed = of
 	delete(b.all, of.Host)
 	return nil
 }
+
+func (b *bindings) Leaves(context.Context, string) (bool, error) { return !b.stays, nil }
 
 // world is a provider with everything that it needs.
 type world struct {

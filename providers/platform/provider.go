@@ -38,18 +38,21 @@ type Binding struct {
 	Namespace, Tenant, Host string
 	Session                 string // id of the session whose it is
 	Route                   domains.Route
-	Anew                    bool // it is bound where it is not, or not any more
+	Anew                    bool      // it is bound where it is not, or not any more
+	Made                    time.Time // when the session had made it, as its ledger says; zero where it has not
 }
 
 // Domains are the entities of machines/domain. One that the session has not bound is never touched.
 type Domains interface {
-	// Check fails as Invalid where a name is bound already, and not by the session.
+	// Check fails as Invalid where a name is bound already, and not by the session, and as Unavailable where it is just being removed.
 	Check(ctx context.Context, b Binding) error
 	// Point changes where a name leads, or asks for it where b says so, and returns the key of its entity. It does not wait for the name. One that somebody has removed, or has bound
 	// besides, is left alone otherwise.
 	Point(ctx context.Context, b Binding) (key string, err error)
 	// Remove takes a name of the session away. That there is none, or only another's, is fine.
 	Remove(ctx context.Context, b Binding) error
+	// Leaves reports whether the domain with this key, as rows have it for their owner, is being removed, or there is none any more.
+	Leaves(ctx context.Context, key string) (bool, error)
 }
 
 // Size is what an instance gets.

@@ -17,6 +17,7 @@ import (
 	"github.com/bcc94042/instar/machines/database"
 	domains "github.com/bcc94042/instar/machines/domain"
 	machine "github.com/bcc94042/instar/machines/platform"
+	"github.com/bcc94042/instar/machines/session"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/domain"
 	"github.com/bcc94042/instar/providers/platform/app"
@@ -296,7 +297,13 @@ func (j *job) lead(ctx context.Context, targets ...target) (key string, err erro
 }
 
 func (j *job) binding() Binding {
-	return Binding{Namespace: j.task.Namespace, Tenant: j.task.Parent, Session: j.task.ID, Host: j.body.Platform.CustomDomain}
+	b := Binding{Namespace: j.task.Namespace, Tenant: j.task.Parent, Session: j.task.ID, Host: j.body.Platform.CustomDomain}
+	for _, e := range j.body.Ledger {
+		if e.Kind == machine.KindDomain && e.Name == b.Host && e.State == session.Created {
+			b.Made = e.At
+		}
+	}
+	return b
 }
 
 func (j *job) route(ctx context.Context) (any, error) {

@@ -206,15 +206,39 @@ func (j *job) export(ctx context.Context, _ string) error {
 	return j.Export(ctx, j.task, &j.body)
 }
 
-// removeApp ends a release. The route is gone by then, and what it still answers is let end. A custom domain that is being removed is not waited for.
+// removeApp ends a release. The route is gone by then, and what it still answers is let end. A custom domain that is being removed is not waited for; one that stays keeps the release, whose address
+// may be another tenant's next.
 func (j *job) removeApp(ctx context.Context, name string) error {
 	if err := j.settle(ctx); err != nil {
 		return err
 	}
-	if err := j.drained(ctx, name); err != nil {
+	err := j.drained(ctx, name)
+	if err == nil {
+		err = j.unbound(ctx, name)
+	}
+	if err != nil {
 		return err
 	}
 	return j.Apps.Remove(ctx, j.release(&machine.App{Name: name}))
+}
+
+// unbound fails while the custom domain leads to a release, and nobody removes it.
+func (j *job) unbound(ctx context.Context, name string) error {
+	at, err := j.Apps.Look(ctx, j.task.Namespace, name)
+	if err != nil && !providers.IsNotFound(err) {
+		return err
+	}
+	host := j.body.Platform.CustomDomain
+	owner, leads, err := j.leads(ctx, host, at.Address)
+	if err == nil && leads && j.Domains != nil {
+		var leaves bool
+		leaves, err = j.Domains.Leaves(ctx, owner)
+		leads = !leaves
+	}
+	if err != nil || !leads {
+		return err
+	}
+	return providers.Errorf(providers.Unavailable, "%s leads to the release %s, and is not being removed: remove its domain, or retarget that, and roll back again", host, name)
 }
 
 func (j *job) forget(ctx context.Context, _ string) error {

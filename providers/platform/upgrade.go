@@ -253,18 +253,20 @@ func (j *job) leading(ctx context.Context, a *machine.App) (host string, err err
 		return "", err
 	}
 	for _, host := range []string{j.body.PrimaryDomain, j.body.Platform.CustomDomain} {
-		if host == "" || at.Address == "" {
-			continue
-		}
-		r, err := j.Table.Row(ctx, host)
-		if err != nil {
-			return "", unavailable(err)
-		}
-		if r.Route != nil && slices.ContainsFunc(r.Route.Targets, func(t domains.Target) bool { return t.Address == at.Address }) {
-			return host, nil
+		if _, leads, err := j.leads(ctx, host, at.Address); err != nil || leads {
+			return host, err
 		}
 	}
 	return "", nil
+}
+
+// leads reports whether a name leads to an address, and the key of its owner. Nothing leads to no address.
+func (j *job) leads(ctx context.Context, host, address string) (owner string, leads bool, err error) {
+	if host == "" || address == "" {
+		return "", false, nil
+	}
+	r, err := j.Table.Row(ctx, host)
+	return r.Owner, r.Route != nil && slices.ContainsFunc(r.Route.Targets, func(t domains.Target) bool { return t.Address == address }), unavailable(err)
 }
 
 // settle waits until the proxies have followed a change of the route.

@@ -13,16 +13,20 @@ import (
 	"github.com/bcc94042/instar/machines"
 	domains "github.com/bcc94042/instar/machines/domain"
 	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/domain"
 	"github.com/bcc94042/instar/providers/platform"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
 )
 
-// bindings are custom domains: entities of machines/domain, whose ids are made of the names. One is a session's that is labelled with it; what somebody else has bound is never touched.
+// bindings are custom domains: entities of machines/domain, whose ids are made of the names. One is a session's that is labelled with it, or has no label and was there when the session noted that
+// it had made it, as earlier versions set none; what somebody else has bound is never touched.
 type bindings struct {
 	send func(ctx context.Context, c publish.Command) ([]byte, error)
 	// stored is the value of an entity, as the leader of its bucket has it.
 	stored func(ctx context.Context, m *machines.Machine, key string) (*streams.Message, error)
+	// row says who has a name at the proxy, under whatever id.
+	row func(ctx context.Context, host string) (domain.Row, error)
 }
 
 // labelSession is the label of a domain with the session, of the domain's tenant, that has bound it.
@@ -50,42 +54,86 @@ type bound struct {
 
 func (b *bindings) find(ctx context.Context, of *platform.Binding) (bound, error) {
 	at := bound{key: machines.Key(of.Namespace, of.Tenant, id(of.Host))}
-	stored, err := b.stored(ctx, domains.Machine, at.key)
-	if err != nil {
-		return at, providers.Errorf(providers.Unavailable, "cannot read the domain %s: %v", at.key, err)
-	}
-	if kv.Absent(stored) {
-		return at, nil
-	}
-	e, err := domains.Machine.Decode(stored.Data)
-	if err != nil {
-		return at, providers.Errorf(providers.Invalid, "cannot read the domain %s: %v", at.key, err)
+	e, revision, err := b.read(ctx, at.key)
+	if err != nil || e == nil {
+		return at, err
 	}
 	d, _ := e.Data.(*domains.Data)
-	at.state, at.revision, at.there = e.State, stored.Sequence, e.State != domains.Removed
-	at.own = d != nil && d.Host == of.Host && e.Labels[labelSession] == of.Session
+	label := e.Labels[labelSession]
+	at.state, at.revision, at.there = e.State, revision, e.State != domains.Removed
+	at.own = d != nil && d.Host == of.Host && (label == of.Session || label == "" && !e.CreatedAt.After(of.Made))
 	return at, nil
 }
 
-// anothers says that a name is bound, and not by this session.
+// read is the entity of a domain; nil where there never was one.
+func (b *bindings) read(ctx context.Context, key string) (*machines.Entity, uint64, error) {
+	stored, err := b.stored(ctx, domains.Machine, key)
+	if err != nil {
+		return nil, 0, providers.Errorf(providers.Unavailable, "cannot read the domain %s: %v", key, err)
+	}
+	if kv.Absent(stored) {
+		return nil, 0, nil
+	}
+	e, err := domains.Machine.Decode(stored.Data)
+	if err != nil {
+		return nil, 0, providers.Errorf(providers.Invalid, "cannot read the domain %s: %v", key, err)
+	}
+	return &e, stored.Sequence, nil
+}
+
+// Leaves reports whether a domain is being removed, or there is none: what it had at the proxy is taken away, or swept.
+func (b *bindings) Leaves(ctx context.Context, key string) (bool, error) {
+	if strings.Contains(key, "/") { // it is no domain's, but a session's
+		return false, nil
+	}
+	e, _, err := b.read(ctx, key)
+	return err == nil && (e == nil || e.State == domains.Removing || e.State == domains.Removed), err
+}
+
+// anothers says that a name is bound, and not by this session, or is just being removed.
 func (at *bound) anothers(host string) error {
+	if at.state == domains.Removing {
+		return providers.Errorf(providers.Unavailable, "the custom domain %s is being removed, as the domain %s", host, at.key)
+	}
 	return providers.Errorf(providers.Invalid, "the custom domain %s is bound already, as the domain %s, and not by this session: remove that first, or leave customDomain out and retarget it by hand", host, at.key)
 }
 
-// Check fails where a name is bound already, and not by this session.
+// Check fails where a name is bound already, and not by this session, or is just being removed. Another tenant is not named.
 func (b *bindings) Check(ctx context.Context, of platform.Binding) error {
 	at, err := b.find(ctx, &of)
-	if err == nil && at.there && !at.own {
+	switch {
+	case err != nil:
+		return err
+	case at.there && (!at.own || at.state == domains.Removing):
+		return at.anothers(of.Host)
+	case at.there:
+		return nil
+	}
+	r, err := b.row(ctx, of.Host)
+	if err != nil {
+		return providers.Errorf(providers.Unavailable, "cannot read who has %s: %v", of.Host, err)
+	}
+	if r.Owner == "" || r.Owner == at.key {
+		return nil
+	}
+	leaves, err := b.Leaves(ctx, r.Owner)
+	switch {
+	case err != nil:
+		return err
+	case leaves:
+		return providers.Errorf(providers.Unavailable, "the custom domain %s is being removed under another id", of.Host)
+	case strings.HasPrefix(r.Owner, machines.Key(of.Namespace, of.Tenant, "")):
+		at.key = r.Owner
 		return at.anothers(of.Host)
 	}
-	return err
+	return providers.Errorf(providers.Invalid, "the custom domain %s is another tenant's", of.Host)
 }
 
 // Point binds a name, or sends its requests elsewhere. One that is removed, or on its way to it, stays so unless it is to be bound anew; one that the session has not bound stays as it is.
 func (b *bindings) Point(ctx context.Context, to platform.Binding) (key string, err error) {
 	err = b.change(ctx, &to, func(at *bound) (name string, body any, err error) {
 		switch key = at.key; {
-		case at.there && at.own && (at.state != domains.Removing || to.Anew):
+		case at.there && at.own && at.state != domains.Removing:
 			return domains.CommandRetarget, domains.RetargetBody{Route: to.Route}, nil
 		case !to.Anew:
 			return "", nil, nil

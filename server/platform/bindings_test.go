@@ -13,17 +13,20 @@ import (
 	"github.com/bcc94042/instar/machines"
 	domains "github.com/bcc94042/instar/machines/domain"
 	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/domain"
 	"github.com/bcc94042/instar/providers/platform"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
 )
 
-// engine decides about commands to domains as the real one does, and removes at once.
+// engine decides about commands to domains as the real one does, and removes at once where nothing else is said.
 type engine struct {
 	t      *testing.T
 	all    map[string]machines.Entity
 	at     uint64   // revision of all
 	sent   []string // by the bindings
+	owner  string   // of shop.example.com at the proxy
+	stays  bool     // what is removed is so for long
 	before func()   // the next command of the bindings is decided about
 }
 
@@ -69,7 +72,7 @@ func (e *engine) does(key, command string, body []byte) *machines.Refusal {
 	e.all[key] = next
 	for _, m := range out.Messages {
 		var t machines.Task
-		if m.Kind != machines.KindEffect || json.Unmarshal(m.Body, &t) != nil || t.Effect != domains.EffectRemove {
+		if e.stays || m.Kind != machines.KindEffect || json.Unmarshal(m.Body, &t) != nil || t.Effect != domains.EffectRemove {
 			continue
 		}
 		report, err := json.Marshal(machines.Report{Attempt: t.Attempt})
@@ -90,7 +93,7 @@ const shop = "default.acme.shop-example-com"
 func start(t *testing.T) (*engine, *bindings) {
 	t.Helper()
 	e := &engine{t: t, all: map[string]machines.Entity{}}
-	return e, &bindings{send: e.send, stored: e.stored}
+	return e, &bindings{send: e.send, stored: e.stored, row: func(context.Context, string) (domain.Row, error) { return domain.Row{Owner: e.owner}, nil }}
 }
 
 func leadingTo(address string) domains.Route {
@@ -165,6 +168,74 @@ func TestADomainOfSomebodyElseIsNotTouched(t *testing.T) {
 		require.Empty(t, e.did(), name)
 		require.Equal(t, domains.PendingDNS, e.all[shop].State, name)
 		require.Equal(t, "10.0.0.9:80", e.leads(), name)
+	}
+}
+
+const unlabelled = `{"host":"shop.example.com","route":{"targets":[{"address":"10.0.0.9:80"}]}}`
+
+// Earlier versions bound domains without a label: what the session has noted as made is its own, and what somebody has bound after it is not.
+func TestADomainWithoutALabelIsTheSessionsThatHasMadeIt(t *testing.T) {
+	t.Parallel()
+	e, b := start(t)
+	to := of("own")
+	require.Nil(t, e.does(shop, domains.CommandBind, []byte(unlabelled)))
+	to.Made = time.Now()
+	require.NoError(t, b.Check(t.Context(), to))
+	_, err := b.Point(t.Context(), to)
+	require.NoError(t, err)
+	require.Equal(t, "10.0.0.1:80", e.leads())
+	require.NoError(t, b.Remove(t.Context(), to))
+	require.Equal(t, []string{domains.CommandRetarget, domains.CommandRemove}, e.did())
+
+	require.Nil(t, e.does(shop, domains.CommandBind, []byte(unlabelled)))
+	_, err = b.Point(t.Context(), to)
+	require.NoError(t, err)
+	require.NoError(t, b.Remove(t.Context(), to))
+	require.Empty(t, e.did(), "the tenant has bound it anew")
+	require.Equal(t, "10.0.0.9:80", e.leads())
+}
+
+// A name may be bound under an id that is not made of it, or by another tenant.
+func TestANameThatIsHadUnderAnotherIDIsRefused(t *testing.T) {
+	t.Parallel()
+	e, b := start(t)
+	e.owner = shop
+	require.NoError(t, b.Check(t.Context(), of("own")))
+	for owner, says := range map[string]string{
+		"default.acme.mine": "is bound already, as the domain default.acme.mine", "default.other.shop": "is another tenant's", "default.acme-2.shop": "is another tenant's",
+	} {
+		e.owner = owner
+		require.Nil(t, e.does(owner, domains.CommandBind, []byte(unlabelled)))
+		err := b.Check(t.Context(), of("own"))
+		require.True(t, providers.IsInvalid(err), "%v", err)
+		require.ErrorContains(t, err, says)
+		leaves, err := b.Leaves(t.Context(), owner)
+		require.NoError(t, err)
+		require.False(t, leaves)
+	}
+	e.owner = "instance_provisioning/default.other.own"
+	require.True(t, providers.IsInvalid(b.Check(t.Context(), of("own"))))
+}
+
+// What is being removed is free soon.
+func TestADomainThatIsBeingRemovedIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	for key, to := range map[string]platform.Binding{shop: of("own"), "default.acme.mine": of("own")} {
+		e, b := start(t)
+		to.Anew, e.stays = true, true
+		require.Nil(t, e.does(key, domains.CommandBind, []byte(unlabelled)))
+		require.Nil(t, e.does(key, domains.CommandRemove, nil))
+		require.Equal(t, domains.Removing, e.all[key].State)
+		e.owner = key
+		err := b.Check(t.Context(), to)
+		require.True(t, providers.IsUnavailable(err), "%s: %v", key, err)
+		leaves, err := b.Leaves(t.Context(), key)
+		require.NoError(t, err)
+		require.True(t, leaves)
+		if key == shop {
+			_, err = b.Point(t.Context(), to)
+			require.True(t, providers.IsUnavailable(err), "%v", err)
+		}
 	}
 }
 

@@ -1,0 +1,58 @@
+//go:build linux
+
+package platform_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	machine "github.com/bcc94042/instar/machines/platform"
+	"github.com/bcc94042/instar/machines/session"
+	"github.com/bcc94042/instar/providers"
+)
+
+// The address of a release that ends may be another tenant's next: so none ends while a custom domain leads there and stays.
+func TestAReleaseStaysWhileACustomDomainDoes(t *testing.T) {
+	t.Parallel()
+	w, b := setup(t), task("default.acme.own")
+	app := twice[machine.App](w, "deploy", 1, b)
+	b.App, b.Platform.CustomDomain = &app, "shop.acme.test"
+	w.rows.lead("shop.acme.test", app.Address)
+	w.bindings.stays = true
+	b.Actions = machine.Undo(ledger(app.Name))
+	undone := func(fence uint64) (done map[string]session.ActionResult) {
+		done = map[string]session.ActionResult{}
+		for _, r := range w.perform("own", "undo", fence, b).Data.(session.Results).Actions {
+			done[r.Action] = r
+		}
+		return done
+	}
+	has := undone(2)
+	require.Contains(t, has["delete_app:"+app.Name].Error, "shop.acme.test leads to the release tenant-acme-r1, and is not being removed: remove its domain")
+	require.False(t, has["release_slug"].Done)
+	_, err := w.Apps.Look(t.Context(), "default", app.Name)
+	require.NoError(t, err)
+
+	w.bindings.stays = false
+	for _, r := range undone(3) {
+		require.True(t, r.Done, "%+v", r)
+	}
+	_, err = w.Apps.Look(t.Context(), "default", app.Name)
+	require.True(t, providers.IsNotFound(err), "%v", err)
+}
+
+// Whether a domain without a label is the session's is told by what its ledger says of it.
+func TestABindingSaysWhenItWasMade(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	for state, made := range map[string]time.Time{session.Intended: {}, session.Created: at, session.Undone: {}} {
+		w, b := setup(t), task("default.acme.own")
+		b.Platform.CustomDomain = "shop.acme.test"
+		b.Ledger = []session.Entry{{Kind: machine.KindDomain, Name: "shop.acme.test", State: state, At: at}}
+		b.Actions = []session.Action{{Name: "cancel_domain_binding", Kind: machine.KindDomain}}
+		require.Nil(t, w.perform("own", "undo", 2, b).Failure)
+		require.Equal(t, made, w.bindings.removed.Made, state)
+	}
+}
