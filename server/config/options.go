@@ -135,6 +135,7 @@ var options = []option{
 	{"platform-readiness", "platform.readiness", "path that an instance which is ready answers with a status below 400, through the proxy"},
 	{"platform-startup", "platform.startup", "how long an instance may take until it answers"},
 	{"platform-drain", "platform.drain", "how long what a release still answers is waited for before it is ended, at most"},
+	{"platform-logs", "platform.logs", "what instances of the kind process write can be read by the role read, for 14 days"},
 	{"platform-quota-instances", "platform.quota.instances", "how many tenants may have instances; 0 is no limit"},
 	{"platform-approval", "platform.approval", "each request of an instance waits for approve when it is planned"},
 	{"platform-export", "platform.export", "directory that deprovision --export saves a tenant to; empty has no exports"},

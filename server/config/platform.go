@@ -37,6 +37,7 @@ type Platform struct {
 	Readiness string                    `koanf:"readiness"` // path that a tenant who is ready answers below 400, through the proxy
 	Startup   time.Duration             `koanf:"startup"`   // until a release has to answer
 	Drain     time.Duration             `koanf:"drain"`     // for what a release still answers until it ends nevertheless
+	Logs      bool                      `koanf:"logs"`      // what releases of the kind process write can be read by the role read
 	Quota     PlatformQuota             `koanf:"quota"`
 	Approval  bool                      `koanf:"approval"` // each request waits for approve when it is planned
 	Export    string                    `koanf:"export"`   // directory that deprovision exports to; there is no export when empty

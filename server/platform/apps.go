@@ -53,7 +53,7 @@ func openApps(h *server.Host, nc *nats.Conn, id string) (app.Provider, error) {
 	default:
 		from, to := c.UserRange()
 		apps, err = process.Open(process.Config{
-			FirstUser: from, LastUser: to,
+			FirstUser: from, LastUser: to, Env: c.Env,
 			Dir: dir, Host: c.Host, Ports: gateway.Ports{First: first, Last: last}, Versions: versions, Health: c.Health, Startup: c.Startup, Log: h.Log,
 		})
 	}

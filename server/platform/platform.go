@@ -55,7 +55,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	if err != nil {
 		return server.Work{}, err
 	}
-	if has, ok := apps.(app.Logging); ok {
+	if has, ok := apps.(app.Logging); ok && c.Logs {
 		tell(ctx, h, nc, js, has)
 	}
 	buckets, err := openBuckets(h, js, id)

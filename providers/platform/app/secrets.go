@@ -122,6 +122,24 @@ func Redact(text string, words []string) string {
 	return password.ReplaceAllString(text, "${1}"+hidden+"@")
 }
 
+// short is how much of the beginning of a word tells nothing.
+const short = 3
+
+// open is a URL that ends within a password.
+var open = regexp.MustCompile(`://[^\s/:@]*:[^\s/@]*$`)
+
+// EndsWithin reports whether a text that was cut off ends with the beginning of a word, or of the password of a URL, where [Redact] sees none.
+func EndsWithin(text string, words []string) bool {
+	for _, w := range words {
+		for n := min(len(w)-1, len(text)); n > short; n-- {
+			if strings.HasSuffix(text, w[:n]) {
+				return true
+			}
+		}
+	}
+	return open.MatchString(text)
+}
+
 // What is read of the secrets in the directory of a release at most, which can put anything there.
 const mostFiles, mostBytes = 64, 256 << 10
 
@@ -185,6 +203,16 @@ func regular(in *os.Root, name string, most int) (raw []byte, err error) {
 
 // shortest is the length of a line or value of a file from which on it is hidden: what is shorter, as the name of a region, is in many a message and tells nothing.
 const shortest = 8
+
+// Values are the [Words] of what variables have, from the length on that a word has to have.
+func Values(env map[string]string) (list []string) {
+	for _, value := range env {
+		if len(value) >= shortest {
+			list = append(list, Words(value)...)
+		}
+	}
+	return list
+}
 
 // Words are what is not to be read of secrets: themselves, the password that a URL has, and of a file, such as the credentials of S3, each line and each value behind a =.
 func Words(secrets ...string) (list []string) {

@@ -13,17 +13,23 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/providers/platform/app"
 	"github.com/bcc94042/instar/providers/process"
+	"github.com/bcc94042/instar/providers/process/logfile"
 )
 
 const (
 	readEvery  = time.Second // between two looks at the logs
-	mostAtOnce = 64 << 10    // bytes that are told of one look at a log, the last ones: a release that writes more is not to keep the others' lines from being kept
+	mostAtOnce = 64 << 10    // bytes that are told of one look at a log, the last ones: a release that writes more is not to keep the others' lines from being kept. A longer line is left out
 	mostLine   = 4 << 10     // bytes; longer lines are told as several
+	mostLines  = 1000        // of one look, with what is said of those that are left out
 )
 
-// Lines tells what releases have written since this was opened, and write: whole lines, without secrets and without what steers a terminal. It returns when ctx ends. It is called once.
+// What is kept of the secrets of a release, which can put new ones there for ever.
+const mostWords, mostWordBytes = 256, 64 << 10
+
+// Lines tells what releases have written since this was opened, and write: whole lines, without secrets, without the values of variables of the configuration, and without what steers a terminal.
+// It returns when ctx ends, after a last look. It is called once.
 func (a *Apps) Lines(ctx context.Context, tell func(app.Line)) {
-	r := &reader{Apps: a, tell: tell, logs: map[string]*log{}, before: a.before}
+	r := &reader{Apps: a, tell: tell, logs: map[string]*log{}, before: a.before, values: values(&a.config)}
 	defer func() {
 		for _, l := range r.logs {
 			_ = l.file.Close() // it was only read
@@ -32,6 +38,20 @@ func (a *Apps) Lines(ctx context.Context, tell func(app.Line)) {
 	for r.pass(); wait.For(ctx, readEvery); {
 		r.pass()
 	}
+	r.pass()
+}
+
+// values are what the variables of all releases have, as they may have passwords.
+func values(c *Config) (list []string) {
+	list = app.Values(c.Env)
+	for _, v := range c.Versions {
+		list = append(list, app.Values(v.Env)...)
+	}
+	for i := range list {
+		list[i] = clean(list[i])
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // reader reads the logs of all releases.
@@ -40,6 +60,7 @@ type reader struct {
 	tell   func(app.Line)
 	logs   map[string]*log  // by namespace and release
 	before map[string]int64 // what of logs that it has not seen yet was written before
+	values []string         // that no line has
 }
 
 // log is that of one release. Its file is kept open, as it goes elsewhere when the release ends.
@@ -47,9 +68,12 @@ type log struct {
 	of   process.Log
 	file *os.File
 	at   int64 // what is before it was told
+	cut  bool  // it was emptied, so it may begin within a line
 
-	// words are the secrets, as they were read before the last look that found the release in place: until then, one that is being removed may have lost some of them. Nil are not known.
-	words, read []string
+	// words are the secrets, the first that were seen. They were read when read is set, and sure when a later look has found the release in place: one that is being removed may have lost some of them.
+	words      []string
+	bytes      int
+	read, sure bool
 }
 
 // pass tells what was written since the last one.
@@ -72,11 +96,8 @@ func (r *reader) pass() {
 		if l == nil {
 			continue
 		}
-		if !of.Ending {
-			l.words = l.read
-			r.learn(l)
-		}
-		r.news(l, false)
+		l.sure = l.sure || l.read && !of.Ending
+		r.news(l, !of.Ending, false)
 	}
 	for key := range r.logs {
 		if !there[key] {
@@ -97,68 +118,124 @@ func (r *reader) open(key string, of process.Log) *log {
 	return l
 }
 
-// learn reads the secrets of a release. It keeps those that it had before.
-func (r *reader) learn(l *log) {
-	words, err := app.Secrets(r.gateway.Home(l.of.Namespace, l.of.Name))
-	if err == nil {
-		all := append(append(make([]string, 0, len(words)+len(l.words)), words...), l.words...)
-		slices.Sort(all)
-		l.read = slices.Compact(all)
-	}
-}
-
 // end tells the last of a log.
 func (r *reader) end(key string) {
 	l := r.logs[key]
-	r.news(l, true)
+	r.news(l, false, true)
 	_ = l.file.Close() // it was only read
 	delete(r.logs, key)
 }
 
-// news tells what is new in a log by whole lines, at its end also the rest of one.
-func (r *reader) news(l *log, last bool) {
+// news tells what is new in a log by whole lines, at its end also the rest of one. The secrets are read after it where the release has them still, so that none is in it that was not known.
+func (r *reader) news(l *log, learns, last bool) {
 	info, err := l.file.Stat()
-	if err != nil || l.words == nil {
+	if err != nil {
 		return
 	}
-	if info.Size() < l.at { // it was emptied
+	size := info.Size()
+	l.cut = l.cut || size < l.at || logfile.Emptied(l.of.Path)
+	if size < l.at {
 		l.at = 0
 	}
-	left := max(info.Size()-l.at-mostAtOnce, 0)
-	text := make([]byte, info.Size()-l.at-left)
-	n, _ := l.file.ReadAt(text, l.at+left) // what could not be read is read by the next look
-	text = text[:n]
-	if left > 0 { // it begins within a line, which may be the rest of a secret
-		_, rest, _ := bytes.Cut(text, []byte("\n"))
-		left, text = left+int64(len(text)-len(rest)), rest
-		r.say(l, fmt.Sprintf("(%d bytes are left out here, and are in the file)", left))
+	lines, rest, left := l.unread(size)
+	if learns && (size > l.at || !l.read) {
+		words, err := app.Secrets(r.gateway.Home(l.of.Namespace, l.of.Name))
+		if l.read = l.read || err == nil; err == nil {
+			l.learn(words)
+		}
 	}
-	if end := bytes.LastIndexByte(text, '\n') + 1; !last && (end > 0 || len(text) < mostAtOnce) {
-		text = text[:end]
+	if !l.sure {
+		return
 	}
-	l.at += left + int64(len(text))
-	for line := range strings.Lines(app.Redact(string(text), l.words)) {
-		r.say(l, strings.Map(printed, strings.ToValidUTF8(line, "?")))
+	l.at += left + int64(len(lines))
+	words := slices.Concat(l.words, r.values)
+	text := clean(string(lines))
+	if last {
+		if rest := clean(string(rest)); app.EndsWithin(rest, words) {
+			left += int64(len(rest))
+		} else {
+			text += rest
+		}
 	}
+	r.say(l, parts(app.Redact(text, words)), left)
 }
 
-// say tells a line, in parts where it is long.
-func (r *reader) say(l *log, line string) {
-	for {
-		part := line
-		if len(line) > mostLine {
-			part = strings.ToValidUTF8(line[:mostLine], "") // not in the middle of a rune
+// unread are the whole lines from where the last look has ended to size, the rest of one behind them, and how many bytes are left out before: what is too much, and what begins within a line, as that may be
+// the rest of a secret.
+func (l *log) unread(size int64) (lines, rest []byte, left int64) {
+	from := max(l.at, size-mostAtOnce)
+	text := make([]byte, size-from)
+	n, _ := l.file.ReadAt(text, from) // what could not be read is read by the next look
+	text = text[:n]
+	skip := 0
+	if !l.begins(from) {
+		if skip = bytes.IndexByte(text, '\n') + 1; skip == 0 {
+			skip = len(text)
 		}
-		r.tell(app.Line{Owner: l.of.Life, Release: l.of.Name, Text: part})
-		if line = line[len(part):]; line == "" {
+	}
+	text = text[skip:]
+	end := bytes.LastIndexByte(text, '\n') + 1
+	return text[:end], text[end:], from - l.at + int64(skip)
+}
+
+// begins reports whether a line certainly begins at a position.
+func (l *log) begins(at int64) bool {
+	if at == 0 {
+		return !l.cut
+	}
+	var before [1]byte
+	_, err := l.file.ReadAt(before[:], at-1)
+	return err == nil && before[0] == '\n'
+}
+
+// learn keeps words that it had not, the first ones: those are this server's.
+func (l *log) learn(words []string) {
+	for _, w := range words {
+		w = clean(w)
+		if len(l.words) == mostWords || l.bytes+len(w) > mostWordBytes {
 			return
 		}
+		if w != "" && !slices.Contains(l.words, w) {
+			l.words, l.bytes = append(l.words, w), l.bytes+len(w)
+		}
 	}
 }
 
-// printed drops what steers a terminal.
+// say tells lines of a log, the last ones, and what is left out before them.
+func (r *reader) say(l *log, lines []string, left int64) {
+	tell := func(text string) { r.tell(app.Line{Owner: l.of.Life, Release: l.of.Name, Text: text}) }
+	if left > 0 {
+		tell(fmt.Sprintf("(%d bytes are left out here, and are in the file)", left))
+	}
+	if n := len(lines) - (mostLines - 2); n > 0 { // there are two that say so
+		tell(fmt.Sprintf("(%d lines are left out here, and are in the file)", n))
+		lines = lines[n:]
+	}
+	for _, line := range lines {
+		tell(line)
+	}
+}
+
+// parts are the lines of a text, in several where one is long, without those that have nothing.
+func parts(text string) (list []string) {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		for strings.TrimSpace(line) != "" {
+			part := line
+			if len(line) > mostLine {
+				part = strings.ToValidUTF8(line[:mostLine], "") // not in the middle of a rune
+			}
+			list, line = append(list, part), line[len(part):]
+		}
+	}
+	return list
+}
+
+// clean is a text without what steers a terminal.
+func clean(text string) string { return strings.Map(printed, strings.ToValidUTF8(text, "?")) }
+
 func printed(r rune) rune {
-	if r < ' ' && r != '\t' || r >= 0x7f && r < 0xa0 {
+	if r < ' ' && r != '\t' && r != '\n' || r >= 0x7f && r < 0xa0 {
 		return -1
 	}
 	return r

@@ -21,6 +21,7 @@ type Config struct {
 	Host                string                 // IP address of the sockets; 127.0.0.1 when empty
 	Ports               process.Ports          // of the sockets; the system chooses when it is zero
 	Versions            map[string]app.Program // by lower case letters, digits, and ._- within; each has a command, which is looked up in PATH once, by Open
+	Env                 map[string]string      // that Deploy gets for every release: like that of versions, its values are in no line that is told
 	Limits              builtin.Limits         // of each process; 1024 open files when zero
 	FirstUser, LastUser int                    // that tenants get, one each but the last, under which those of the others are ended; this server has to be root. Processes are its own user's when they are zero
 	Health              string                 // path that a live release answers with a status below 400; / when empty

@@ -40,6 +40,12 @@ func Trim(path string, limit int64) error {
 	return os.Truncate(path, 0)
 }
 
+// Emptied reports whether [Trim] has emptied a file once: its first line may be the rest of one.
+func Emptied(path string) bool {
+	_, err := os.Stat(path + ".1")
+	return err == nil
+}
+
 // Tail is the end of a file, of limit bytes at most.
 func Tail(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
