@@ -103,7 +103,7 @@ var plan = []room{
 	// What runs releases: each kind knows the contract, what it runs them by, and no other kind.
 	{path: "providers/platform/app", ours: []string{"internal/ownfile", "machines", "providers"}},
 	{path: "providers/platform/app/apptest", ours: []string{"internal/lockedbuffer", "providers", "providers/platform/app"}, outside: []string{testify}},
-	{path: "providers/platform/process", ours: []string{"internal/ownfile", "internal/wait", "machines", "machines/service", "providers", "providers/platform/app", "providers/process", "providers/process/builtin", "providers/process/cgroup"}, tests: []string{"providers/platform/app/apptest"}},
+	{path: "providers/platform/process", ours: []string{"internal/ownfile", "internal/wait", "machines", "machines/service", "providers", "providers/platform/app", "providers/process", "providers/process/builtin", "providers/process/cgroup", "providers/process/logfile"}, tests: []string{"providers/platform/app/apptest"}},
 	{path: "providers/platform/hosted", ours: []string{"internal/ownfile", "internal/wait", "machines", "providers", "providers/platform/app", "providers/process/environ"}, tests: []string{"providers/platform/app/apptest"}},
 	{path: "providers/platform/knative", ours: []string{"internal/wait", "machines", "machines/service", "providers", "providers/knative", "providers/platform/app", "providers/process/environ"}, tests: []string{"providers/knative/knativetest", "providers/platform/app/apptest", "providers/platform/knative/clustertest"}},
 	{path: "providers/platform/knative/clustertest", ours: []string{"providers/knative/knativetest", "providers/platform/app/apptest"}, outside: []string{testify}},
