@@ -42,7 +42,7 @@ func (s *Server) entity(q *rest.Request, m *machines.Machine) error {
 	if err := s.store.WaitIndex(q, m); err != nil {
 		return err
 	}
-	e, err := s.store.Load(q, m, key)
+	e, stored, err := s.store.LoadStored(q, m, key)
 	if err != nil {
 		return err
 	}
@@ -51,6 +51,7 @@ func (s *Server) entity(q *rest.Request, m *machines.Machine) error {
 		q.W.WriteHeader(http.StatusNotModified)
 		return nil
 	}
+	e.Forbid(m, stored, q.Who.Name)
 	return q.JSON(http.StatusOK, e)
 }
 

@@ -62,7 +62,7 @@ func (s *Server) microCommand(r micro.Request, client string) {
 	h := nats.Header(r.Headers())
 	cmd := publish.Command{
 		Machine: m.Name, Key: key, Name: name, Body: r.Data(), ID: streams.UnscopeID(m.Name, key, streams.Header(h, streams.HeaderID)),
-		Actor: cmp.Or(streams.Header(h, streams.HeaderActor), "nats"), Reason: streams.Header(h, streams.HeaderReason),
+		Actor: microActor(r), Reason: streams.Header(h, streams.HeaderReason),
 		Expect: streams.Header(h, streams.HeaderExpect), Trace: streams.Header(h, streams.HeaderTrace), Wait: streams.WaitOf(h),
 	}
 	if p := checkHeaders(cmd); p != nil {
@@ -89,6 +89,11 @@ func (s *Server) microCommand(r micro.Request, client string) {
 			s.rpc.Reply(r, &nats.Msg{Header: answer.Header, Data: answer.Data})
 		}
 	})
+}
+
+// microActor is who sends a request, as it says itself.
+func microActor(r micro.Request) string {
+	return cmp.Or(streams.Header(nats.Header(r.Headers()), streams.HeaderActor), "nats")
 }
 
 func checkHeaders(cmd publish.Command) *problem.Problem {
@@ -125,6 +130,7 @@ func (s *Server) microGet(r micro.Request) {
 	var e *entities.Entity
 	if err == nil {
 		if e, err = s.store.Decode(m, key, stored); err == nil {
+			e.Forbid(m, stored, microActor(r))
 			s.rpc.Respond(r, e)
 			return
 		}

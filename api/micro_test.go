@@ -77,6 +77,9 @@ func TestMicro(t *testing.T) {
 			var page map[string]any
 			return json.Unmarshal(b.ask("instar.api.list.gadget", `{"limit":5}`).Data, &page) == nil && len(page["items"].([]any)) == 1
 		}, soon, 10*time.Millisecond)
+		b.ready("small")
+		require.NoError(t, json.Unmarshal(b.ask("instar.api.get.gadget.default.small", "").Data, &e))
+		require.Contains(t, e["forbiddenCommands"], "shrink")
 	})
 	t.Run("ErrorsAreOfTheService", func(t *testing.T) {
 		before := b.stored()

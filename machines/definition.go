@@ -178,7 +178,7 @@ type Edge[D any] struct {
 	Noop    bool         // accepted, but nothing is to be done: no version, no event, and Do is not called
 }
 
-// Guard decides whether an edge is open. It must not change anything.
+// Guard decides whether an edge is open. It must not change anything, and gets the body from [Body] only: so it is known which commands are refused whatever their bodies say.
 type Guard[D any] struct {
 	Name  string // as in the diagram: "converged"
 	Doc   string // said when it was the reason of a refusal: "needs …"

@@ -49,7 +49,7 @@ type Entity struct {
 	AllowedCommands []string          `json:"allowedCommands" doc:"Commands allowed in this state; a guard may still refuse them"`
 	Links           map[string]string `json:"links,omitempty" doc:"Related resources"`
 
-	ForbiddenCommands map[string]string `json:"forbiddenCommands,omitempty" doc:"Those of allowedCommands that a guard refuses now, whatever their bodies say, each with what would be answered. Only of an entity that is read by itself, not in a list"`
+	ForbiddenCommands map[string]string `json:"forbiddenCommands,omitempty" doc:"Those of allowedCommands that a guard refuses now if who reads it sends them, whatever their bodies say, each with what would be answered. Only of an entity that is read by itself, not in lists and watches"`
 }
 
 // ErrParked says that a stored value cannot be read.
@@ -120,16 +120,10 @@ func EntitySchema(r *rest.Router, m *machines.Machine) *huma.Schema {
 	return ref
 }
 
-// Load reads one entity from the leader of its bucket, in the turn of the client, with the commands that are forbidden now.
+// Load reads one entity from the leader of its bucket, in the turn of the client.
 func (s *Store) Load(q *rest.Request, m *machines.Machine, key string) (*Entity, error) {
-	e, stored, err := s.LoadStored(q, m, key)
-	if err != nil || e.Dropped {
-		return e, err
-	}
-	if whole, err := m.Decode(stored.Value); err == nil { // else nobody knows before a command comes
-		e.ForbiddenCommands = forbidden(m, whole)
-	}
-	return e, nil
+	e, _, err := s.LoadStored(q, m, key)
+	return e, err
 }
 
 // LoadStored is [Store.Load] that returns the stored value as well.

@@ -138,10 +138,11 @@ func (s *Service) read(q *rest.Request) error {
 	if err != nil {
 		return err
 	}
-	e, err := s.store.Load(q, task.Machine, item.Key)
+	e, stored, err := s.store.LoadStored(q, task.Machine, item.Key)
 	if err != nil {
 		return err
 	}
 	q.W.Header()["Etag"] = []string{rest.ETag(e.Revision)}
+	e.Forbid(task.Machine, stored, q.Who.Name)
 	return q.JSON(http.StatusOK, e)
 }
