@@ -60,13 +60,13 @@ export const get = (path, query, signal) => send('GET', path, { query, signal })
 /** optional is what there is at a path, or null where there is nothing, or not for who asks. */
 export const optional = (path, query, signal) => get(path, query, signal).then(({ data }) => data, (e) => { if ([403, 404].includes(e.status)) return null; throw e; });
 
-/** atLeast is so many items of a list, if it has them, and whether there are more. by is what the next page is asked for with, of where the items are. */
-export async function atLeast(least, path, query, signal, by = 'cursor', of = 'items') {
+/** atLeast is so many items of a list, if it has them, and whether there are more. by is what the next page is asked for with. */
+export async function atLeast(least, path, query, signal, by = 'cursor') {
   const items = [];
   let next;
   do {
     const { data } = await get(path, { limit: 500, ...query, [by]: next }, signal);
-    items.push(...data[of]);
+    items.push(...data.items);
     next = data.nextCursor;
   } while (next && items.length < least);
   return { items, more: !!next };

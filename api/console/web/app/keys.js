@@ -33,8 +33,9 @@ export function start() {
   });
 }
 
-/** step goes to the next row of a table, or of letters, that has no keys of its own: to what opens it, or else is first in it. */
+/** step goes to the next row of a table, or of letters, that has no keys of its own: to what opens it, or else is first in it. A text that scrolls keeps its arrows. */
 function step(e) {
+  if (e.target.closest('pre, code')) return;
   const all = [...(e.target.closest('.table-frame, .letter-group')?.querySelectorAll('tbody tr, summary') || [])].map((row) => (row.matches('summary') ? row : row.querySelector('a, button'))).filter(Boolean);
   if (!all.length || e.defaultPrevented) return;
   const at = all.findIndex((a) => (a.closest('tr') || a).contains(e.target));

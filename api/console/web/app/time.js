@@ -61,7 +61,7 @@ export const useNow = () => useStore(now);
 export function Time({ at, precise }) {
   const { clock } = useStore(prefs);
   const ms = typeof at === 'number' ? at : Date.parse(at);
-  if (!Number.isFinite(ms) || ms < 0) return html`<span class="faint">–</span>`;
+  if (!(ms >= 0 && ms <= 864e13)) return html`<span class="faint">–</span>`; // no date is later
   const iso = new Date(ms).toISOString();
   const text = clock === 'relative' && !precise ? html`<${Ago} at=${ms} />` : exact(ms, clock === 'utc' ? 'utc' : 'local');
   return html`<time datetime=${iso} title=${iso} class="num">${text}</time>`;

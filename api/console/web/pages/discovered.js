@@ -33,8 +33,13 @@ export default function Discovered({ params }) {
   const beats = !at && d?.items.some(sends) ? d.items.length : 0; // for each that is shown, its heartbeat is asked for
   const heard = every(useResource(async (signal) => {
     if (!beats) return undefined;
-    const { items } = await atLeast(beats, `/v1/services/${encodeURIComponent(service)}/heartbeats`, { namespace: ns }, signal, 'cursor', 'instances');
-    return new Map(items.map((i) => [i.instanceId, Date.now() - i.ageMillis]));
+    const all = new Map();
+    for (let n = 0, cursor; n < beats && cursor !== ''; n += 500) { // a page is of so many instances, of which it has those that were heard
+      const { data } = await get(`/v1/services/${encodeURIComponent(service)}/heartbeats`, { namespace: ns, limit: 500, cursor }, signal);
+      for (const i of data.instances) all.set(i.instanceId, Date.now() - i.ageMillis);
+      cursor = data.nextCursor || '';
+    }
+    return all;
   }, [service, ns, !!beats]), 2000);
   const href = (changes) => '?' + new URLSearchParams(Object.entries({ namespace: ns === 'default' ? null : ns, ...changes }).filter(([, v]) => v));
   const tabs = [{ id: 'now', text: 'Now', href: href({}), badge: d && d.items.filter((i) => i.state !== 'deregistered').length + (d.more ? '+' : '') }, { id: 'past', text: 'In the past', href: href({ at: at || new Date(Math.floor(Date.now() / 1000) * 1000 - 600000).toISOString() }) }];

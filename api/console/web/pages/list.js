@@ -80,7 +80,7 @@ function useList(m, filter) {
     if (!changes) { load(false, true); return; } // some were missed: what there was may be old
     if (now.current.rows.length > most) {
       const newer = new Map(changes.map((c) => [c.key, c.item]));
-      const stays = (r) => r.problem || ((!filter.state.length || filter.state.includes(r.state)) && (!filter.stuck || Date.parse(r.since) <= Date.now() - filter.stuck * 60000));
+      const stays = (r) => r.problem || (!filter.parked && (!filter.state.length || filter.state.includes(r.state)) && (!filter.stuck || Date.parse(r.since) <= Date.now() - filter.stuck * 60000));
       setList((l) => ({ ...l, rows: l.rows.map((r) => (newer.has(keyOf(r)) ? newer.get(keyOf(r)) || { ...r, problem: 'deleted' } : r)).filter(stays) }));
       return;
     }

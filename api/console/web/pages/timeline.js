@@ -130,7 +130,7 @@ function summary(data) {
     if (k === 'changes' && typeof v === 'object') return Object.entries(v).slice(0, 4).map(([n, c]) => `${n}: ${text(c?.from)} → ${text(c?.to)}`);
     if (k === 'try' && o.of) return [`try ${v} of ${o.of}`];
     if (typeof v === 'object' && (k === 'error' || k === 'failure')) return of(v);
-    if (times[k]) return [html`${times[k]} <${Time} at=${v} />`];
+    if (times[k] && typeof v === 'string') return [html`${times[k]} <${Time} at=${v} />`];
     return telling.includes(k) && typeof v !== 'object' ? [`${k} ${text(v)}`] : [];
   });
   return of(data).slice(0, 6).flatMap((part, i) => (i ? [' · ', part] : [part]));
