@@ -17,13 +17,13 @@ stage(async (s, b) => {
 const frame = (page) => page.locator('[role=region][aria-label="List of services"]');
 
 /** long has a context get a list of 700 services, whose names begin so, in pages of 500 at most. asked has what was asked. */
-async function long(context, asked, name = () => 'old') {
+async function long(context, asked, name = () => 'old', more = {}) {
   const since = new Date(Date.now() - 3600000).toISOString();
   await answers(context, { '/v1/services': (url) => {
     asked.push(url.searchParams);
     const [from, limit] = ['cursor', 'limit'].map((n) => Number(url.searchParams.get(n) || 0));
     const to = Math.min(700, from + limit);
-    return { items: Array.from({ length: to - from }, (_, i) => ({ id: `${name()}-${from + i}`, namespace: 'default', machine: 'service', state: 'READY', version: 1, since, createdAt: since, updatedAt: since, labels: {} })), nextCursor: to < 700 ? String(to) : '' };
+    return { items: Array.from({ length: to - from }, (_, i) => ({ id: `${name()}-${from + i}`, namespace: 'default', machine: 'service', state: 'READY', version: 1, since, createdAt: since, updatedAt: since, labels: {}, ...more })), nextCursor: to < 700 ? String(to) : '' };
   } });
 }
 
@@ -46,6 +46,24 @@ test('a long list is loaded anew when changes were missed', async () => {
   await frame(page).evaluate((f) => { f.scrollTop = 0; });
   await page.waitForSelector('.table >> text="new-0"');
   assert.equal(await page.locator('.table >> text=/^old-/').count(), 0);
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('what can be read again leaves a long list of what cannot', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  await long(context, [], () => 'web', { problem: 'the stored value cannot be read' });
+  const page = await openPage(context, server, '/ui/machines/service?preset=parked');
+  await page.waitForSelector('.pill:has-text("Live")');
+  await until('more than 500 are loaded', async () => {
+    await frame(page).evaluate((f) => { f.scrollTop = f.scrollHeight; });
+    return page.locator('.list >> text=Load it anew').count();
+  });
+  await frame(page).evaluate((f) => { f.scrollTop = 0; });
+  await page.locator('.table >> text="web-1"').waitFor();
+  assert.equal((await server.ask('/v1/services/web-1/label', { labels: { seen: 'again' } })).status, 200);
+  await page.locator('.table >> text="web-1"').waitFor({ state: 'detached' });
+  await page.locator('.table >> text="web-3"').waitFor();
   assert.deepEqual(page.wrong, []);
   await context.close();
 });
@@ -135,11 +153,11 @@ test('a command goes to all that are stuck, and what goes on has an address', as
 
 test('what is tried again says how often, when, and why', async () => {
   const context = await browser.newContext({ viewport: desktop });
-  const nextTry = new Date(Date.now() + 60000).toISOString();
+  const nextTry = new Date(Date.now() + 3600000).toISOString();
   const error = { code: 'UNREACHABLE', message: 'nobody answers' };
   await answers(context, {
     '/v1/services/web-1': async (_, said) => ({ ...await said(), effects: { apply: { id: 'a', try: 2, since: new Date().toISOString(), nextTry, error } } }),
-    '/v1/services/web-1/events': async (_, said) => { const page = await said(); const last = page.items.at(-1); return { ...page, items: [...page.items, { ...last, seq: last.seq + 1, version: last.version + 1, type: 'effect.retrying', data: { effect: 'apply', try: 2, of: 5, nextTry, error } }] }; },
+    '/v1/services/web-1/events': async (_, said) => { const page = await said(); const last = page.items.at(-1); const odd = { ...last, seq: last.seq + 2, version: last.version + 2, data: { notBefore: 1e300, message: 'no time at all' } }; return { ...page, items: [...page.items, { ...last, seq: last.seq + 1, version: last.version + 1, type: 'effect.retrying', data: { effect: 'apply', try: 2, of: 5, nextTry, error } }, odd] }; },
   });
   const page = await openPage(context, server, '/ui/entities/service/web-1');
   const facts = page.locator('.card', { has: page.locator('h2:has-text("Under way")') });
@@ -147,6 +165,7 @@ test('what is tried again says how often, when, and why', async () => {
   await facts.locator('text=UNREACHABLE: nobody answers').waitFor();
   const line = page.locator('.step-events .small', { hasText: 'effect apply · try 2 of 5 · the next try in' });
   assert.equal(await line.locator('time').getAttribute('datetime'), nextTry);
+  await page.locator('.step-events .small', { hasText: 'no time at all' }).first().waitFor();
   assert.deepEqual(strange((await server.ask('/openapi.json')).body, { $ref: 'Attempt' }, { id: 'a', try: 2, since: nextTry, nextTry, error }), [], 'as the server has them');
   assert.deepEqual(page.wrong, []);
   await context.close();
@@ -187,7 +206,7 @@ test('the data of two versions that were seen is compared', async () => {
   }
   const values = await since.locator('option').evaluateAll((all) => all.map((o) => o.value).filter(Boolean));
   await since.selectOption(values[values.length - 1]);
-  await page.locator('tr', { hasText: 'spec.env.GREETING' }).first().locator('.diff-to', { hasText: 'two' }).waitFor();
+  await page.locator('tr', { has: page.locator('th:text-is("spec.env.GREETING")') }).locator('.diff-to', { hasText: 'two' }).waitFor();
   await page.getByLabel('until').selectOption(values[values.length - 1]);
   await page.waitForSelector('main >> text=The data is the same');
   assert.deepEqual(page.wrong, []);
@@ -259,17 +278,24 @@ test('heartbeats are asked for as far as the list of instances goes', async () =
   const context = await browser.newContext({ viewport: desktop });
   const since = new Date(Date.now() - 3600000).toISOString();
   const name = (i) => 'i-' + String(i).padStart(3, '0');
+  const beats = []; // the pages of heartbeats that were asked for
   const paged = (make) => (url) => {
     const from = Number(url.searchParams.get('cursor') || 0);
-    return make(Array.from({ length: Math.min(500, 700 - from) }, (_, i) => name(from + i)), from ? '' : '500');
+    return make(Array.from({ length: Math.min(500, 700 - from) }, (_, i) => name(from + i)), from ? '' : '500', url);
   };
   await answers(context, {
     '/v1/discover/pay': { service: 'pay', namespace: 'default', instances: [] },
     '/v1/instances': paged((ids, nextCursor) => ({ nextCursor, items: ids.map((id) => ({ id, parent: 'pay', namespace: 'default', state: 'active.healthy', since, updatedAt: since, entity: { data: { check: { type: 'ttl' } } } })) })),
-    '/v1/services/pay/heartbeats': paged((ids, nextCursor) => ({ service: 'pay', namespace: 'default', instances: ids.map((instanceId) => ({ instanceId, ageMillis: 61000 })), nextCursor })),
+    '/v1/services/pay/heartbeats': paged((ids, nextCursor, url) => {
+      beats.push(url.searchParams.get('cursor'));
+      return { service: 'pay', namespace: 'default', instances: ids.filter((id) => id !== 'i-001').map((instanceId) => ({ instanceId, ageMillis: 61000 })), nextCursor };
+    }),
   });
   const page = await openPage(context, server, '/ui/discovery/pay');
   await page.locator('tr', { hasText: 'i-000' }).locator('text=/^1m/').waitFor();
+  await page.locator('tr', { hasText: 'i-001' }).locator('text=not yet').waitFor();
+  await until('they are asked for again', async () => beats.length > 1);
+  assert.deepEqual(beats.filter(Boolean), [], 'one that was never heard does not make it read the next page');
   const list = page.locator('[role=region][aria-label=Instances]');
   await until('all are loaded', async () => { await list.evaluate((f) => { f.scrollTop = f.scrollHeight; }); return page.locator('.table >> text="i-699"').count(); });
   await page.locator('tr', { hasText: 'i-699' }).locator('text=/^1m/').waitFor();
@@ -277,19 +303,20 @@ test('heartbeats are asked for as far as the list of instances goes', async () =
 });
 
 test('what cannot be read is counted among what needs somebody, and found', async () => {
-  await publish(server, '$KV.services.default.broken', '{"schema":', 'broken');
-  await until('it is parked', async () => (await server.ask('/v1/machines/service/counts')).body.parked === 1);
+  assert.equal((await server.ask('/v1/queues/pool-gpu/configure', { limit: 2 })).status, 200);
+  await publish(server, '$KV.queues.default.broken', '{"schema":', 'broken'); // a machine that has no state of failure
+  await until('it is parked', async () => (await server.ask('/v1/machines/queue/counts')).body.parked === 1);
   const context = await browser.newContext({ viewport: desktop });
   const page = await openPage(context, server, '/ui/');
   await page.locator('.stat.tone-bad', { hasText: 'Failing' }).click();
-  await page.waitForURL('**/ui/machines/service?preset=parked*');
-  await page.waitForSelector('.side .badge-bad:has-text("1")');
+  await page.waitForURL('**/ui/machines/queue?preset=parked*');
+  await page.locator('.side a[href^="/ui/machines/queue"] .badge-bad', { hasText: '1' }).waitFor();
   await page.locator('tr', { hasText: 'broken' }).locator('text=unreadable').waitFor();
   assert.equal(await page.locator('.list tbody tr').count(), 1);
   assert.equal(await page.locator('.bulk').count(), 0, 'it takes no command');
   assert.deepEqual(await violations(page), []);
   await page.click('.chip:has-text("All") >> nth=0');
-  await page.waitForSelector('.list >> text=5 of 5');
+  await page.waitForSelector('.list >> text=2 of 2');
   assert.deepEqual(page.wrong, []);
   await context.close();
 });

@@ -129,6 +129,12 @@ test('what is opened while the server is away is there when it is back', async (
   await context.close();
 });
 
+/** anyway takes the mark away from a command that is to be sent also when an observation has changed something meanwhile. */
+const anyway = (page) => page.getByLabel('Only if nothing has changed').uncheck();
+
+/** refused waits until the refusal of a command is an event: it changes nothing, so a page that has read the events before is not told of it. */
+const refused = (id, command) => until(`${command} of ${id} is refused`, async () => (await server.ask(`/v1/services/${id}/events?before=0`)).body.items.some((e) => e.command === command && /refused/.test(e.type)));
+
 test('one breaks the sample, sees why, and rolls it back', async () => {
   const context = await browser.newContext({ viewport: desktop });
   const page = await openPage(context, server, '/ui/');
@@ -139,10 +145,12 @@ test('one breaks the sample, sees why, and rolls it back', async () => {
   await page.click('dialog >> text=Dry run');
   await page.waitForSelector('dialog .plan');
   assert.equal((await server.ask('/v1/services/hello')).body.state, 'READY', 'a dry run stores nothing');
+  await anyway(page);
   await page.click('dialog button[type=submit]');
   await page.waitForSelector('.facts .state-failed', { timeout: 60000 });
   await page.waitForSelector('.step-failed, .failure');
   await page.click('.heading-actions >> text=rollback');
+  await anyway(page);
   await page.click('dialog button[type=submit]');
   await page.waitForSelector('.facts .state-steady:has-text("READY")', { timeout: 60000 });
   assert.ok(await page.locator('.edge-gone').count() >= 3, 'the way that it took');
@@ -152,8 +160,10 @@ test('one breaks the sample, sees why, and rolls it back', async () => {
 
 test('a command that is refused is in the timeline, and one that would be refused says so before', async () => {
   const context = await browser.newContext({ viewport: desktop });
+  await server.state('/v1/services/web-4', 'READY');
   const { body } = await server.ask('/v1/services/web-4/rollback', {});
   assert.equal(body.code, 'guard-rejected');
+  await refused('web-4', 'rollback');
   const page = await openPage(context, server, '/ui/entities/service/web-4');
   await page.locator('.step-refused', { hasText: 'rollback' }).waitFor();
   await page.click('.heading-actions >> text=More');
@@ -167,12 +177,14 @@ test('a command that is refused is in the timeline, and one that would be refuse
 
 test('what destroys something asks for its name', async () => {
   const context = await browser.newContext({ viewport: desktop });
+  await server.state('/v1/services/web-6', 'READY');
   const page = await openPage(context, server, '/ui/entities/service/web-6');
   await page.click('.heading-actions >> text=delete');
   const send = page.locator('dialog button[type=submit]');
   await page.getByLabel('Type web-6 to confirm').fill('web-5');
   assert.ok(await send.isDisabled());
   await page.getByLabel('Type web-6 to confirm').fill('web-6');
+  await anyway(page);
   await send.click();
   await page.waitForSelector('.facts >> text=/DELET/', { timeout: 60000 });
   assert.deepEqual(page.wrong, []);
@@ -198,6 +210,7 @@ test('what was changed meanwhile is not overwritten', async () => {
   await server.ask('/v1/services/web-5/label', { labels: { by: 'another' } });
   await page.click('dialog button[type=submit]');
   await page.waitForSelector('dialog .failure');
+  await refused('web-5', 'refresh');
   await page.keyboard.press('Escape');
   assert.equal(await page.locator('dialog').count(), 0);
   await page.locator('.step-refused', { hasText: 'refresh' }).waitFor();
