@@ -155,6 +155,7 @@ func TestSequencesAreAheadOfWhatWasBroughtBack(t *testing.T) {
 	f.command("request", `{}`)
 	require.Equal(t, machine.Ready, f.e.State, "%v", f.e.LastError)
 	databasetest.Exec(t, pg.Address{DSN: f.target.DSN, Database: "tenant_numbered"}, `insert into public.orders (enterprise_id, total) select 'numbered', i from generate_series(1, 3) i`)
+	databasetest.Exec(t, f.source, `alter sequence public.orders_id_seq maxvalue 500`) // which is near
 	mu.Lock()
 	on = true
 	mu.Unlock()

@@ -21,6 +21,7 @@ type door struct {
 	board               *orchestrator.Board
 	tasks, repositories *index.Index
 	next                func(publish.Command) error                           // of other machines
+	back                func(publish.Command)                                 // the same for what was only asked about; nil is nothing
 	stored              func(m *machines.Machine, key string) (string, error) // a state, as its leader has it
 	check               func(typ string, params json.RawMessage) error        // why no node could do a task; nil knows of nothing
 }
@@ -73,6 +74,8 @@ func (d *door) admit(cmd publish.Command) error {
 func (d *door) withdraw(cmd publish.Command) {
 	if cmd.Machine == task.Machine.Name {
 		d.board.Withdraw(cmd.Key)
+	} else if d.back != nil {
+		d.back(cmd)
 	}
 }
 

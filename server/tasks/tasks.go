@@ -81,7 +81,7 @@ func open(ctx context.Context, h *server.Host, perform func(context.Context, *se
 		return r.State, r.Why, err
 	}
 	h.API(func(o *api.Options) {
-		d.next, o.Admit, o.Withdraw = o.Admit, d.admit, d.withdraw
+		d.next, d.back, o.Admit, o.Withdraw = o.Admit, o.Withdraw, d.admit, d.withdraw
 		o.More = append(o.More, func(p api.Parts) func(*rest.Router) []*rest.Route {
 			return apitasks.New(p.Rest, p.Store, p.Sender, js, why).Routes
 		})

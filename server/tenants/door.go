@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"time"
 
@@ -39,6 +40,7 @@ const remembered = 10 * time.Second
 // door refuses requests that no server takes, and a second session of a tenant: of any machine.
 type door struct {
 	next     func(publish.Command) error // of other machines
+	back     func(publish.Command)       // the same for what was only asked about; nil is nothing
 	takes    func(context.Context, *machine.RequestBody) error
 	kinds    map[string]*Sessions // by machine; complete before the first request
 	admitted *kv.Bucket[entrant]  // by tenant
@@ -47,9 +49,12 @@ type door struct {
 // entrant is a session that was let in.
 type entrant struct {
 	Machine string `json:"machine"`
-	Key     string `json:"key"`
-	Version uint64 `json:"version"` // that the index had of it then
+	Key     string `json:"key"`             // empty where nobody was: the last one was only asked about
+	Version uint64 `json:"version"`         // that the index had of it then
+	Again   bool   `json:"again,omitempty"` // it had been let in a moment before, too
 }
+
+func (e entrant) is(of, key string) bool { return e.Machine == of && e.Key == key }
 
 func newDoor(ctx context.Context, h *server.Host, takes func(context.Context, *machine.RequestBody) error) (*door, error) {
 	name := h.Deps.Names.Bucket(AdmittedBucket)
@@ -69,20 +74,25 @@ func (d *door) share(s Sessions) {
 	d.kinds[s.Machine.Name] = &s
 }
 
-func (d *door) admit(cmd publish.Command) error {
+// asked is what a request for a session asks for: nothing where the engine refuses it. Other commands are not ours.
+func (d *door) asked(cmd publish.Command) (asked *machine.RequestBody, no *machines.Refusal, ours bool) {
 	kind := d.kinds[cmd.Machine]
 	if kind == nil || cmd.Name != machine.CommandRequest || cmd.Key == "" {
-		if d.next != nil {
-			return d.next(cmd)
-		}
-		return nil
+		return nil, nil, false
 	}
 	_, tenant, _, err := streams.SplitKey(cmd.Key)
 	if err != nil {
-		return nil // which the engine refuses
+		return nil, nil, true
 	}
-	asked, no := kind.Asks(tenant, cmd.Body)
+	asked, no = kind.Asks(tenant, cmd.Body)
+	return asked, no, true
+}
+
+func (d *door) admit(cmd publish.Command) error {
+	asked, no, ours := d.asked(cmd)
 	switch {
+	case !ours && d.next != nil:
+		return d.next(cmd)
 	case no != nil:
 		return problem.Invalid("body."+no.Fields[0].Field, no.Fields[0].Message)
 	case asked == nil:
@@ -104,6 +114,22 @@ func (d *door) admit(cmd publish.Command) error {
 		return second(asked.EnterpriseID, key, state)
 	}
 	return d.enter(ctx, asked.EnterpriseID, cmd.Machine, cmd.Key)
+}
+
+// withdraw takes a session back that was let in and is not to be sent, so that another one need not wait for that. Where it fails, the others wait until it is not remembered any more.
+func (d *door) withdraw(cmd publish.Command) {
+	asked, _, ours := d.asked(cmd)
+	if !ours && d.back != nil {
+		d.back(cmd)
+	}
+	if asked == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if last, err := d.admitted.Get(ctx, asked.EnterpriseID); err == nil && last.Value.is(cmd.Machine, cmd.Key) && !last.Value.Again {
+		_, _ = d.admitted.Put(ctx, asked.EnterpriseID, entrant{}, last.Revision) // no deletion: its marker would refuse the next one
+	}
 }
 
 // second refuses a second session.
@@ -128,10 +154,14 @@ func (d *door) enter(ctx context.Context, enterprise, of, key string) error {
 	e := entrant{Machine: of, Key: key}
 	if item, known := d.kinds[of].Index.Get(key); known {
 		e.Version = item.Version
+		if slices.Contains(d.kinds[of].holding, item.State) { // by its leader it may have ended, and that end is not one of the life that begins here
+			e.Version = math.MaxUint64
+		}
 	}
 	for {
 		last, err := d.admitted.Get(ctx, enterprise)
-		if err == nil && (last.Value.Key != key || last.Value.Machine != of) && !d.ended(last.Value) {
+		e.Again = err == nil && last.Value.is(of, key)
+		if err == nil && last.Value.Key != "" && !e.Again && !d.ended(last.Value) {
 			return second(enterprise, said(last.Value.Machine, last.Value.Key), "being requested")
 		}
 		if err == nil || errors.Is(err, kv.ErrNotFound) {

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/providers/database/databasetest"
+	"github.com/bcc94042/instar/providers/database/pg"
 	"github.com/bcc94042/instar/server/tenants"
 )
 
@@ -28,10 +30,16 @@ func TestTheAuditHasWhatTheSweepDrops(t *testing.T) {
 		}
 		return list
 	}
+	register := pg.Address{DSN: own.Cluster(t).DSN("postgres")}
 	for range 2 {
 		w.Kill()
-		w.Start() // each server sweeps when it begins
-		require.Eventually(t, func() bool { return len(dropped()) == 1 }, waitFor, tick)
+		databasetest.Exec(t, register, `insert into instar.template (name, used_at) values ('instar_template_swept', '2020-01-01')`)
+		w.Start() // each server sweeps when it begins, templates last
+		require.Eventually(t, func() bool {
+			return databasetest.Ask(t, register, `select count(*)::text from instar.template where name = 'instar_template_swept'`) == "0"
+		}, waitFor, tick)
+		require.Eventually(t, func() bool { return len(dropped()) > 0 }, waitFor, tick)
+		require.Len(t, dropped(), 1)
 	}
 	r := dropped()[0]
 	require.Equal(t, map[string]any{"type": "database", "id": "tenant_expired", "action": "deleted"}, r["resource"])

@@ -211,6 +211,38 @@ func TestASwitchWaitsForNATS(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// deaf is a bucket whose first answer to an update is lost.
+type deaf struct {
+	jetstream.KeyValue
+	lost bool
+}
+
+func (d *deaf) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	at, err := d.KeyValue.Update(ctx, key, value, revision)
+	if !d.lost {
+		d.lost = true
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	return at, err
+}
+
+// One answer that is lost does not take all of the time that a switch has to tell where the tenant is.
+func TestALostAnswerIsNotWaitedForUntilTheEnd(t *testing.T) {
+	t.Parallel()
+	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	routes, err := e.JS.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "routes"})
+	require.NoError(t, err)
+	m := &mirror{nc: e.NC, names: e.Names, routes: routes, patience: time.Minute}
+	to := database.Route{Enterprise: "acme", Runtime: cutover.Runtime{DatabaseName: "tenant_acme", Status: "active", Epoch: 5}}
+	require.NoError(t, m.insist(t.Context(), to))
+	m.routes, to.Epoch = &deaf{KeyValue: routes}, 6
+	require.NoError(t, m.insist(t.Context(), to))
+	last, err := m.last(t.Context(), "acme")
+	require.NoError(t, err)
+	require.Equal(t, to.Runtime, last)
+}
+
 // What is known of those who resolve a tenant may break off while a switch waits for them: it is read anew, and one that has not acknowledged is not passed over.
 func TestASwitchGoesOnWaitingWhereTheBucketWasLost(t *testing.T) {
 	t.Parallel()

@@ -116,7 +116,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	all := &Databases{performer: p, keys: keys, door: d, chains: chains}
 	all.Audit(ctx, h, RoleAudit, machine.Machine)
 	h.API(func(o *api.Options) {
-		d.next, o.Admit = o.Admit, d.admit
+		d.next, d.back, o.Admit, o.Withdraw = o.Admit, o.Withdraw, d.admit, d.withdraw
 		o.More = append(o.More, func(parts api.Parts) func(*rest.Router) []*rest.Route {
 			return apiaudit.New(parts.JS, h.Deps.Names).Routes
 		}, func(api.Parts) func(*rest.Router) []*rest.Route { return all.catalogue.routes }, func(api.Parts) func(*rest.Router) []*rest.Route { return left.routes })

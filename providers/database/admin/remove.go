@@ -182,6 +182,10 @@ func (s *Server) Sweep(ctx context.Context, now time.Time) (gone []string, err e
 
 func (s *Server) drop(ctx context.Context, conn *pgx.Conn, a Away) error {
 	name, storedAs := a.Name, a.StoredAs
+	// Of an earlier version it is in the comment of the database only, and Dropped may have to be called again.
+	if _, err := conn.Exec(ctx, `update instar.put_away set session = $2 where stored_as = $1 and session is null and $2 <> ''`, storedAs, a.Session); err != nil {
+		return err
+	}
 	if _, err := conn.Exec(ctx, fmt.Sprintf(`drop database if exists %s with (force)`, pg.Ident(storedAs))); err != nil {
 		return fmt.Errorf("cannot drop database %s: %w", storedAs, err)
 	}

@@ -69,11 +69,17 @@ func register(ctx context.Context, conn *pgx.Conn) error {
 				name text primary key, session text not null, fence bigint not null, state text not null, stored_as text not null,
 				made_at timestamptz not null default now(), quarantined_at timestamptz, drop_after timestamptz
 			);
-			alter table instar.tenant_database add column if not exists sealed text, add column if not exists sealed_fence bigint;
 			create table if not exists instar.tenant_past (name text, session text, fence bigint not null, primary key (name, session));
 			create table if not exists instar.template (name text primary key, used_at timestamptz not null);
 			create table if not exists instar.put_away (stored_as text primary key, name text not null, drop_after timestamptz not null);
-			alter table instar.put_away add column if not exists session text;
+			do $$ begin -- of an earlier version; ALTER TABLE would wait for readers each time
+				if not exists (select from pg_attribute where attrelid = 'instar.tenant_database'::regclass and attname = 'sealed_fence') then
+					alter table instar.tenant_database add column if not exists sealed text, add column sealed_fence bigint;
+				end if;
+				if not exists (select from pg_attribute where attrelid = 'instar.put_away'::regclass and attname = 'session') then
+					alter table instar.put_away add column session text;
+				end if;
+			end $$;
 			insert into instar.put_away (stored_as, name, drop_after, session) select stored_as, name, drop_after, session from instar.tenant_database where state = 'quarantined' and drop_after is not null
 				on conflict do nothing`)
 		return err

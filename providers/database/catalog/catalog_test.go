@@ -110,3 +110,23 @@ func TestAConditionTakesTheTenantAsAText(t *testing.T) {
 	table := catalog.Table{Schema: "public", Name: "x", Kind: catalog.Tenant, Column: `a"b`, ColumnType: "text"}
 	require.Equal(t, `t."a""b" operator(pg_catalog.=) 'x'' or true --'::text`, table.Where("x' or true --"))
 }
+
+// What the shared database demands of new rows only, its old ones may break. The rows of others are not asked.
+func TestWhatOldRowsNeedNotMeetIsAskedOfThem(t *testing.T) {
+	t.Parallel()
+	a, b := databasetest.Shared(t, &suite, 3, "acme", "other"), databasetest.Shared(t, &suite, 0)
+	source, target := databasetest.Open(t, a), databasetest.Open(t, b)
+	databasetest.Exec(t, a, `insert into public.settings values ('acme', 'one', 'twice'), ('acme', 'two', 'twice'); insert into public.lines select id, 0, 'none' from public.orders where enterprise_id = 'other' limit 1;
+		alter table public.settings add constraint other check (value <> 'twice') not valid`)
+	_, err := source.Exec(t.Context(), `create unique index concurrently on public.settings (value)`)
+	require.ErrorContains(t, err, "could not create unique index")
+	databasetest.Exec(t, b, `alter table public.settings add constraint other check (value <> 'twice'); create unique index on public.settings (value); alter table public.lines add check (10 / n > 0)`)
+	problems, err := catalog.Broken(t.Context(), source, target, inspect(t, a, databasetest.Catalogue).Tables, "acme")
+	require.NoError(t, err)
+	var texts []string
+	for _, p := range problems {
+		texts = append(texts, p.String())
+	}
+	const breaks = "settings: rows of the tenant break what the shared database does not demand: "
+	require.Equal(t, []string{breaks + "check ((value <> 'twice'::text))", breaks + "unique (value)"}, texts)
+}

@@ -296,7 +296,7 @@ func (m *Mover) back(ctx context.Context, tx pgx.Tx, source, target *pgx.Conn, o
 }
 
 // ahead sets sequences of the source beyond those of the target. Others take values at the same time, so it leaves a gap that they do not
-// cross between the question and the answer.
+// cross between the question and the answer: of a sequence that is near its end, half of what is left.
 func (m *Mover) ahead(ctx context.Context, source, target *pgx.Conn, of []*Keys) error {
 	for _, k := range of {
 		for _, name := range k.Table.Sequences {
@@ -304,8 +304,9 @@ func (m *Mover) ahead(ctx context.Context, source, target *pgx.Conn, of []*Keys)
 			if err := target.QueryRow(ctx, `select last_value from `+name).Scan(&at); err != nil {
 				return fmt.Errorf("table %s: cannot read a sequence: %w", k.Table, err)
 			}
-			_, err := source.Exec(ctx, fmt.Sprintf(`select setval(%s::regclass, $1 + 1000 * q.seqincrement) from %s s, pg_sequence q where q.seqrelid = %[1]s::regclass and
-				case when q.seqincrement > 0 then s.last_value <= $1 else s.last_value >= $1 end`, pg.Literal(name), name), at)
+			_, err := source.Exec(ctx, fmt.Sprintf(`select setval(%s::regclass, least(greatest($1::bigint + case when q.seqincrement > 0
+					then least(1000 * q.seqincrement::numeric, div(q.seqmax::numeric - $1, 2)) else greatest(1000 * q.seqincrement::numeric, div(q.seqmin::numeric - $1, 2)) end, q.seqmin), q.seqmax)::bigint)
+				from %s s, pg_sequence q where q.seqrelid = %[1]s::regclass and case when q.seqincrement > 0 then s.last_value <= $1 else s.last_value >= $1 end`, pg.Literal(name), name), at)
 			if err != nil {
 				return fmt.Errorf("table %s: cannot set a sequence: %w", k.Table, err)
 			}
