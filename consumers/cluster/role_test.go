@@ -173,11 +173,11 @@ func TestOneOfManyWorks(t *testing.T) {
 	require.Equal(t, []int{1, 4}, []int{most, turns})
 }
 
-// What all nodes do is done while a node is live, goes on while it is cordoned, and ends when it is drained. What it offers is told while it works.
+// What all nodes do is done while a node is live, goes on while it is cordoned, and ends when it is drained. What it offers is told while it takes what is new.
 func TestANodeWorksWhileItIsLive(t *testing.T) {
 	t.Parallel()
 	w := setup(t, embedded.Interval)
-	n := &Node{JS: w.JS, Names: w.Names, Appender: w.Appender, Name: "one", Log: w.Log}
+	n := &Node{JS: w.JS, Names: w.Names, Appender: w.Appender, Name: "one", Log: w.Log, Life: time.Minute} // which no busy machine misses
 	n.Offer("hands", 2)
 	ctx, stop := context.WithCancel(w.Ctx)
 	ended := make(chan error, 2)
@@ -199,19 +199,72 @@ func TestANodeWorksWhileItIsLive(t *testing.T) {
 			return says && much == hands
 		})
 	}
-	first := <-working
+	first := w.begins(working)
 	offers(2)
-	for _, state := range []NodeState{NodeCordoned, NodeLive, NodeDraining} {
+	for _, is := range []struct {
+		state NodeState
+		hands int
+	}{{NodeCordoned, 0}, {NodeLive, 2}, {NodeDraining, 0}} {
 		require.NoError(t, first.Err())
-		require.NoError(t, n.SetDesired(w.Ctx, "one", state))
-		w.Eventually("it is "+string(state), func() bool { now, _ := n.Eligible(); return now == state })
+		require.NoError(t, n.SetDesired(w.Ctx, "one", is.state))
+		w.Eventually("it is "+string(is.state), func() bool { now, _ := n.Eligible(); return now == is.state })
+		takes, _ := n.Takes()
+		require.Equal(t, is.hands > 0, takes)
+		offers(is.hands)
 	}
-	<-first.Done()
-	offers(0)
+	w.ends(first)
 	require.NoError(t, n.SetDesired(w.Ctx, "one", NodeLive))
-	<-working
+	w.begins(working)
 	offers(2)
 	stop()
 	require.NoError(t, <-ended)
 	require.NoError(t, <-ended)
+}
+
+// A node that is cut off, or was frozen, ends what it does before that is given to others, and begins again when it is live. A slow renewal ends nothing.
+func TestANodeThatIsCutOffEndsItsWork(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval)
+	n, clock := w.node("one")
+	working := make(chan context.Context, 3)
+	w.Also(func(ctx context.Context) error {
+		return n.While(ctx, func(ctx context.Context) error { working <- ctx; <-ctx.Done(); return nil })
+	})
+	renew := func() { t.Helper(); require.NoError(t, n.writeKey(w.Ctx, n.keyRevision())) }
+	first := w.begins(working)
+	clock.Move(n.Life*3/4 + cutOff)
+	require.False(t, n.LeaseValid())
+	renew()
+	require.NoError(t, first.Err())
+
+	clock.Move(n.Life*3/4 + cutOff + 1)
+	w.ends(first)
+	require.Empty(t, working, "it was not begun anew after the slow renewal, and waits")
+	renew()
+	second := w.begins(working)
+
+	clock.Move(time.Hour) // it was frozen,
+	renew()               // and renews its key before it finds out
+	w.ends(second)
+	w.begins(working)
+}
+
+func (w *world) begins(working <-chan context.Context) context.Context {
+	w.T.Helper()
+	select {
+	case ctx := <-working:
+		return ctx
+	case <-time.After(time.Minute):
+		require.FailNow(w.T, "the work does not begin")
+		return nil
+	}
+}
+
+func (w *world) ends(work context.Context) {
+	w.T.Helper()
+	select {
+	case <-work.Done():
+	case <-time.After(time.Minute):
+		require.FailNow(w.T, "the work does not end")
+	}
 }

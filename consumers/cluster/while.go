@@ -3,43 +3,81 @@ package cluster
 import (
 	"context"
 	"maps"
+	"time"
 )
 
-// While calls work for as long as this node is live, or was and is cordoned: what all nodes do at the same time, and a [Role] does not. It returns what work returns; the context of work ends when the
-// node is to be drained, and While waits until it is live again.
+// When [Node.While] ends the work of a node that cannot renew its key: before the server gives what that has under way to others, which takes it at least 20 s (an ack wait of 30 s, less the 10 s
+// between two signs of life), and long after what a slow renewal takes.
+const (
+	cutOff    = 15 * time.Second // after the time that its last renewal gave it
+	lookEvery = time.Second
+)
+
+// While calls work for as long as this node is live, or was and is cordoned: what all nodes do at the same time, and a [Role] does not. It returns what work returns. The context of work ends when the
+// node is to be drained, and when its key was not renewed for 20 s; While waits until it is live again then.
 func (n *Node) While(ctx context.Context, work func(context.Context) error) error {
 	for {
 		state, changed := n.Eligible()
-		if state != NodeLive {
-			select {
-			case <-changed:
-				continue
-			case <-ctx.Done():
-				return nil
-			}
-		}
-		inner, cancel := context.WithCancel(ctx)
-		ended := make(chan error, 1)
-		n.works(true)
-		go func() { defer n.works(false); ended <- work(inner) }()
-		for state != NodeDraining {
-			select {
-			case <-changed:
-				state, changed = n.Eligible()
-				continue
-			case err := <-ended:
-				cancel()
+		if state == NodeLive {
+			if again, err := n.whileIn(ctx, work); !again {
 				return err
 			}
+			continue
 		}
-		cancel()
-		if err := <-ended; err != nil {
-			return err
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
 		}
 	}
 }
 
-// Offer publishes, in this node's key, how much there is of something here while [Node.While] works, and that there is none else: others can sum it up ([NodeInfo.Offers]).
+// whileIn runs work until that ends, or is ended: again says that it may be called once more.
+func (n *Node) whileIn(ctx context.Context, work func(context.Context) error) (again bool, err error) {
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	n.works(true)
+	go func() {
+		err := work(inner)
+		n.works(false) // before another work may begin
+		ended <- err
+	}()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		until := time.Duration(n.until.Load()) // before it waits: who was frozen may have renewed its key when it looks
+		state, changed := n.Eligible()
+		cut := false
+		if state != NodeDraining {
+			select {
+			case err := <-ended:
+				return false, err
+			case <-changed:
+			case <-tick.C:
+			}
+			cut = n.clock()-until > cutOff
+		}
+		if cut {
+			n.Log.Error("this node ends its work: its key was not renewed in time", "node", n.Name)
+		}
+		if cut || state == NodeDraining {
+			cancel()
+			err := <-ended
+			return err == nil, err
+		}
+	}
+}
+
+// Takes reports whether this node takes what is new: an operator has neither cordoned nor drained it. The channel is closed when anything changes.
+func (n *Node) Takes() (bool, <-chan struct{}) {
+	n.prepare()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.state() == NodeLive, n.anyChange
+}
+
+// Offer publishes, in this node's key, how much there is of something here while [Node.While] works and the node takes what is new, and that there is none else: others can sum it up ([NodeInfo.Offers]).
 func (n *Node) Offer(what string, much int) {
 	n.prepare()
 	n.mu.Lock()
@@ -55,7 +93,7 @@ func (n *Node) Offer(what string, much int) {
 
 // offered are the offers as they are now. It is called under the lock.
 func (n *Node) offered() map[string]int {
-	if n.working {
+	if n.working && n.state() == NodeLive {
 		return n.offers
 	}
 	none := map[string]int{}
