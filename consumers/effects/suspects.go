@@ -16,8 +16,8 @@ import (
 )
 
 // A provider that ends the process each time is found as a command that does so (see package poison). Tasks are done beside each
-// other, so each has a note of its own; and only those have one that the process before may have been doing when it died: a task
-// that was there before this process and was delivered before, or that is one of the first, where the consumer died, too. One that
+// other, so each has a note of its own; and only those have one that a process may have been doing when it died: a task
+// that was delivered before, or that was there before this process and is one of the first, where the consumer died, too. One that
 // was begun by several processes which died is suspected, and done when nothing else that is suspected is, task or command: those that
 // died beside the one that kills come through then, and that one alone is given up.
 
@@ -42,12 +42,12 @@ func (k *kind) look(ctx context.Context) error {
 	return nil
 }
 
-// mayHaveKilled reports whether the process before may have died with a task.
+// mayHaveKilled reports whether a process may have died with a task: the one before, or another one beside this one, which a task that is delivered again may come from.
 func (k *kind) mayHaveKilled(meta *jetstream.MsgMetadata) bool {
-	if meta.Sequence.Stream > k.found {
-		return false
+	if meta.NumDelivered > 1 {
+		return true
 	}
-	return meta.NumDelivered > 1 || k.early.Add(1) <= int64(k.most)
+	return meta.Sequence.Stream <= k.found && k.early.Add(1) <= int64(k.most)
 }
 
 // examine is called before a task is performed, and survived when that has come to its end. That there is a why says that the task is

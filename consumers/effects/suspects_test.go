@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers/consumertest"
@@ -131,6 +132,18 @@ func TestTasksThatKillTheProcessAreGivenUp(t *testing.T) {
 				w.Eventually(id, func() bool { return w.Errand(id) == "done" })
 			}
 		})
+	}
+}
+
+// A task that came after this process began may have ended another one, which did it first: without a note it would end each process once.
+func TestATaskOfAnotherProcessHasANote(t *testing.T) {
+	t.Parallel()
+	k := &kind{found: 1, most: 1}
+	for _, c := range []struct {
+		sequence, delivered uint64
+		want                bool
+	}{{1, 1, true}, {1, 1, false}, {1, 2, true}, {2, 1, false}, {2, 2, true}} {
+		require.Equal(t, c.want, k.mayHaveKilled(&jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: c.sequence}, NumDelivered: c.delivered}), "%+v", c)
 	}
 }
 
