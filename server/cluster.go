@@ -26,7 +26,7 @@ import (
 
 // The roles: what one node at a time does for all of them.
 const (
-	roleGateway = "gateway" // effects, and looks at the world
+	RoleGateway = "gateway" // effects, and looks at the world
 	roleViews   = "views"
 )
 

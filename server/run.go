@@ -208,7 +208,7 @@ func (a *app) startConsumers(ctx context.Context) error {
 	}
 	a.engine = &engine.Engine{Deps: a.deps, Node: a.member, Indexes: a.indexes, DropAfter: a.cfg.DropAfter}
 	a.goes(ctx, "the engine", a.engine.Run)
-	a.role(ctx, roleGateway, []func(context.Context) error{
+	a.role(ctx, RoleGateway, []func(context.Context) error{
 		func(ctx context.Context) error { return a.deps.EachMachine(ctx, a.observe) },
 		a.workers(false).Run,
 	})
@@ -228,6 +228,7 @@ func (a *app) workers(each bool) *effects.Workers {
 		Performer: func(machine string) effects.Performer { return a.workOf(machine).Performer },
 		Routes:    func(machine string) effects.Routes { return a.workOf(machine).Routes },
 		Bounds:    func(machine string) map[string]int { return a.workOf(machine).EachNode },
+		Takes:     a.member.Takes,
 	}
 }
 

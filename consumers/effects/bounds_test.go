@@ -3,6 +3,7 @@ package effects
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,7 +41,7 @@ func TestAProcessTakesNoMoreThanItCanBegin(t *testing.T) {
 		h = hands{began: make(chan string, tasks), end: make(chan string)}
 		ctx, cancel := context.WithCancel(w.Ctx)
 		ended := make(chan error, 1)
-		k := Workers{Deps: d, AckWait: time.Hour, Performer: func(string) Performer { return h }, Bounds: func(string) map[string]int { return map[string]int{"work": each} }}
+		k := Workers{Deps: d, AckWait: time.Minute, Performer: func(string) Performer { return h }, Bounds: func(string) map[string]int { return map[string]int{"work": each} }}
 		go func() { ended <- k.Run(ctx) }()
 		return h, func() { cancel(); require.NoError(t, <-ended) }
 	}
@@ -55,8 +56,10 @@ func TestAProcessTakesNoMoreThanItCanBegin(t *testing.T) {
 		<-one.began
 		<-two.began
 	}
-	underWay, left := taken()
-	require.Equal(t, []int{2 * each, tasks - 2*each}, []int{underWay, left}, "nothing waits in a process")
+	w.Eventually("nothing waits in a process", func() bool {
+		underWay, left := taken()
+		return underWay == 2*each && left == tasks-2*each
+	})
 	one.end <- ""
 	<-one.began
 	require.Empty(t, two.began)
@@ -68,6 +71,48 @@ func TestAProcessTakesNoMoreThanItCanBegin(t *testing.T) {
 		w.Eventually("all are done", func() bool { return w.Errand(fmt.Sprint("e", i)) == "done" })
 	}
 	stopTwo()
+}
+
+// A process that is to take nothing new does what it has, and asks for nothing.
+func TestAProcessThatIsToTakeNothingAsksForNothing(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval, consumertest.Errands).start()
+	create := func(id string) { w.Ask(publish.Command{Machine: "errand", Key: "default." + id, Name: "create"}) }
+	var now atomic.Int32 // it takes tasks, takes none, and takes them again
+	changed := [3]chan struct{}{make(chan struct{}), make(chan struct{}), nil}
+	h := hands{began: make(chan string, 2), end: make(chan string)}
+	w.Also((&Workers{
+		Deps: w.Deps, Performer: ByMachine{"errand": h}.Of, Bounds: func(string) map[string]int { return map[string]int{"work": 2} },
+		Takes: func() (bool, <-chan struct{}) {
+			i := now.Load()
+			return i != 1, changed[i]
+		},
+	}).Run)
+	asked := func() (waits int, left uint64) {
+		c, err := w.JS.Consumer(w.Ctx, w.Names.Stream(streams.EffectStream), "fx-errand-work")
+		require.NoError(t, err)
+		return c.CachedInfo().NumWaiting, c.CachedInfo().NumPending
+	}
+	create("one")
+	require.Equal(t, "one", <-h.began)
+	w.Eventually("it asks for another one", func() bool { waits, _ := asked(); return waits == 1 })
+
+	now.Store(1)
+	close(changed[0])
+	w.Eventually("it asks for none", func() bool { waits, _ := asked(); return waits == 0 })
+	create("two")
+	w.Eventually("one waits", func() bool { _, left := asked(); return left == 1 })
+	h.end <- ""
+	w.Eventually("what it had is done", func() bool { return w.Errand("one") == "done" })
+	waits, left := asked()
+	require.Equal(t, []uint64{0, 1}, []uint64{uint64(waits), left}) // #nosec G115 -- none
+	require.Empty(t, h.began)
+
+	now.Store(2)
+	close(changed[1])
+	require.Equal(t, "two", <-h.began)
+	close(h.end)
+	w.Eventually("the other one is done", func() bool { return w.Errand("two") == "done" })
 }
 
 // Of two workers of one process each serves its machines.

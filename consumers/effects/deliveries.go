@@ -53,7 +53,7 @@ func (k *kind) pulls(ctx context.Context) error {
 	if err := k.look(ctx); err != nil {
 		return err
 	}
-	if k.here < k.most {
+	if k.bounded {
 		return k.oneByOne(ctx, cons)
 	}
 	broken := make(chan error, 1)
@@ -78,9 +78,32 @@ func (k *kind) pulls(ctx context.Context) error {
 	}
 }
 
-// oneByOne asks for a task when it can be begun, and for the next one when that is: what waited here would be kept from other processes, and would not be in progress. One is there within a round
-// trip, which such tasks do not notice.
+// oneByOne takes tasks while this process is to take any.
 func (k *kind) oneByOne(ctx context.Context, cons jetstream.Consumer) error {
+	for {
+		takes, changed := k.w.takes()
+		if takes {
+			if err := k.ask(ctx, cons); err != nil || ctx.Err() != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// ask asks for a task when it can be begun, and for the next one when that is: what waited here would be kept from other processes, and would not be in progress. One is there within a round
+// trip, which such tasks do not notice. It ends when no task is to be taken; what is on its way then is given back.
+func (k *kind) ask(ctx context.Context, cons jetstream.Consumer) error {
+	asking, end := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer end()
+	watch.Go(func() { k.w.whileTaking(asking); end() })
 	it, err := cons.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullBeat))
 	if err != nil {
 		return fmt.Errorf("cannot take effects: %w", err)
@@ -88,22 +111,50 @@ func (k *kind) oneByOne(ctx context.Context, cons jetstream.Consumer) error {
 	var back givenBack
 	defer back.release()
 	defer it.Stop()
-	defer context.AfterFunc(ctx, func() { stop(it, k.w.NC.IsConnected()) })()
+	defer context.AfterFunc(asking, func() { stop(it, k.w.NC.IsConnected()) })()
 	for {
 		select {
 		case k.gate <- struct{}{}:
-		case <-ctx.Done():
+		case <-asking.Done():
 			return nil
 		}
 		m, err := it.Next()
+		switch {
+		case err == nil && asking.Err() == nil:
+			k.begin(ctx, m, &back)
+			continue
+		case err == nil:
+			back.give(m)
+		}
+		<-k.gate
+		if err != nil && asking.Err() != nil {
+			return nil
+		}
 		if err != nil {
-			<-k.gate
-			if ctx.Err() != nil {
-				return nil
-			}
 			return fmt.Errorf("the consumer fails: %w", err)
 		}
-		k.begin(ctx, m, &back)
+	}
+}
+
+func (w *Workers) takes() (bool, <-chan struct{}) {
+	if w.Takes == nil {
+		return true, nil
+	}
+	return w.Takes()
+}
+
+// whileTaking returns when no task is to be taken, or ctx ends.
+func (w *Workers) whileTaking(ctx context.Context) {
+	for {
+		takes, changed := w.takes()
+		if !takes {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

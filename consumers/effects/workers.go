@@ -52,6 +52,9 @@ type Workers struct {
 	// others. Nil, and what it does not name, is as many as all processes may have together.
 	Bounds func(machine string) map[string]int
 
+	// Takes says whether tasks of the effects that Bounds names are taken: those under way go on where not. The channel is closed when that may have changed; nil always takes them.
+	Takes func() (bool, <-chan struct{})
+
 	process string        // distinguishes this process from earlier ones
 	queue   chan struct{} // taken by the suspected task that waits for the turn, or has it
 }
@@ -93,7 +96,7 @@ func (w *Workers) serve(ctx context.Context, m *machines.Machine) error {
 	var all sync.WaitGroup
 	for _, fx := range m.Effects {
 		k := &kind{w: w, m: m, fx: fx, performer: performer, name: streams.WorkerName(m.Name, fx.Name), filter: w.Names.Effects(m.Name, fx.Name), most: cmp.Or(fx.Parallel, w.Concurrency)}
-		k.here = min(cmp.Or(bounds[fx.Name], k.most), k.most)
+		k.here, k.bounded = min(cmp.Or(bounds[fx.Name], k.most), k.most), bounds[fx.Name] > 0
 		if fx.Routed && w.Routes != nil {
 			if routes := w.Routes(m.Name); routes != nil {
 				all.Go(func() {
@@ -121,6 +124,7 @@ type kind struct {
 	filter    string        // of its subjects
 	most      int           // tasks at a time, of all processes together
 	here      int           // of those, how many of this process
+	bounded   bool          // this process has a bound of its own
 	idle      time.Duration // after which the server removes the consumer; 0 is never
 
 	gate  chan struct{} // one token per task under way
