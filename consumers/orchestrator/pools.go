@@ -25,7 +25,7 @@ func (l *loop) nodes() (again time.Time) {
 	if now := l.clock(); now.Sub(l.roomAt) >= presence.Every {
 		l.roomAt = now
 		room, known := l.Room()
-		l.sched.SetEntry(nodesEntry, schedule.Limits{Held: room, Paused: known && room == 0}) // as when all are drained
+		l.sched.SetEntry(nodesEntry, schedule.Limits{Held: room, Away: known && room == 0, Why: "no node does tasks now"}) // as when all are drained
 	}
 	if l.sched.Ready(nodesEntry) > 0 {
 		again = l.roomAt.Add(presence.Every)

@@ -97,6 +97,9 @@ func TestTheNodesAreGivenWhatTheyDo(t *testing.T) {
 			_, err := l.grant()
 			require.NoError(t, err)
 			require.Len(t, l.ledger.slots, x.slots)
+			if x.known && x.room == 0 {
+				require.Equal(t, "no node does tasks now", l.sched.Explain("default.a.one", l.clock()))
+			}
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -103,11 +104,11 @@ func open(ctx context.Context, h *server.Host, perform func(context.Context, *se
 // offered is what a node says of how many tasks it does at a time.
 const offered = "tasks"
 
-// room is how many tasks the nodes do together, if all say so: one of an earlier version takes what there is.
+// room is how many tasks the nodes do together. Of those that do not say it, as in earlier versions, the one that performs effects takes what there is; the others do none.
 func room(nodes []cluster.NodeInfo) (sum int, known bool) {
 	for _, n := range nodes {
 		much, says := n.Offers[offered]
-		if !says {
+		if !says && slices.Contains(n.Roles, server.RoleGateway) {
 			return 0, false
 		}
 		sum += much

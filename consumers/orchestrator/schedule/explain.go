@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -58,7 +59,7 @@ func (c *class) against(now time.Time) (reason, text string) {
 	}
 	for i, e := range c.entries {
 		if e.Away {
-			return ForWorker, "no worker of " + c.names[i] + " asks for tasks"
+			return ForWorker, cmp.Or(e.Why, "no worker of "+c.names[i]+" asks for tasks")
 		}
 	}
 	for i, e := range c.entries {

@@ -33,7 +33,8 @@ type Limits struct {
 	Rate     int // grants in each interval, which begins with its first grant
 	Interval time.Duration
 	Paused   bool
-	Away     bool // nobody would take what is started
+	Away     bool   // nobody would take what is started
+	Why      string // this is for people; empty is that no worker asks for tasks
 }
 
 // Rights of a repository.
