@@ -32,6 +32,7 @@ async function report(t, command, body) {
       return await js.publish(`instar.cmd.task.${key(t)}.${command}`, text.encode(JSON.stringify(body)), { headers: h });
     } catch (err) {
       console.error(`the result of ${key(t)} is not stored yet:`, err.message);
+      if (!(await wanted(t).catch(() => true))) return; // as one that can never be stored, when the time of its task is over
       await new Promise((r) => setTimeout(r, 1000));
     }
   }
