@@ -133,11 +133,11 @@ func TestAResultThatIsNotStoredIsReportedAgain(t *testing.T) {
 // A worker says that it is at work for as long as that takes: nobody else is given its task.
 func TestAWorkerKeepsItsTask(t *testing.T) {
 	t.Parallel()
-	const ackWait = 6 * time.Second // of which a slow machine may take the most
+	const ackWait = 15 * time.Second // of which a slow machine may take the most
 	for name, program := range exampleWorkers(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := (&alone{ackWait: ackWait, seconds: 9}).start(t)
+			a := (&alone{ackWait: ackWait, seconds: 20}).start(t)
 			runs(t, program(t, a.Server.ClientURL()))
 			require.Eventually(t, func() bool { return a.asked.Load() > 0 }, time.Minute, 20*time.Millisecond, "it has taken the task")
 			got, err := a.queue.Next(jetstream.FetchMaxWait(ackWait + 2*time.Second))

@@ -46,10 +46,12 @@ func exampleWorkers(t *testing.T) map[string]func(t *testing.T, url string) *exe
 			}
 			text, err := os.ReadFile(filepath.Join(examples, "worker.mjs"))
 			require.NoError(t, err)
-			script := filepath.Join(tools, "node_modules", "taskworker-test.mjs")
-			require.NoError(t, os.WriteFile(script, text, 0o600))
-			t.Cleanup(func() { _ = os.Remove(script) })
-			return exec.Command(node, script, url)
+			script, err := os.CreateTemp(filepath.Join(tools, "node_modules"), "taskworker-*.mjs")
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = os.Remove(script.Name()) })
+			_, err = script.Write(text)
+			require.NoError(t, errors.Join(err, script.Close()))
+			return exec.Command(node, script.Name(), url)
 		},
 		"nats CLI": func(t *testing.T, url string) *exec.Cmd {
 			_, missing := exec.LookPath("jq")
