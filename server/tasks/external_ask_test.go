@@ -48,6 +48,7 @@ func (a *alone) start(t *testing.T) *alone {
 		require.NoError(t, err)
 	}
 	require.NoError(t, a.NC.Flush())
+	a.kept.Store(1)
 	_, err = a.JS.Publish(a.Ctx, "instar.fx.task.run.default.a.one", fmt.Appendf(nil, `{"machine":"task","namespace":"default","parent":"a","id":"one","effect":"run","attempt":"x","try":1,"data":{"type":"greet","params":{"name":"you","seconds":%d}}}`, a.seconds))
 	require.NoError(t, err)
 	return a
@@ -65,7 +66,10 @@ func (a *alone) question(m *nats.Msg) {
 		_ = m.RespondMsg(&nats.Msg{Header: nats.Header{"Nats-Service-Error-Code": {"503"}, "Nats-Service-Error": {"try again"}}, Data: []byte(`{"status":503}`)})
 		return
 	}
-	if n == a.silent+1 {
+	a.mu.Lock()
+	done := len(a.reports) > 0 // a worker that looks while it works may ask when it is through
+	a.mu.Unlock()
+	if n == a.silent+1 && !done {
 		a.kept.Store(a.left())
 	}
 	_ = m.Respond([]byte(`{"machine":"task","state":"running","effects":{"run":{"id":"x"}}}`))
