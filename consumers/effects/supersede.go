@@ -33,18 +33,18 @@ type performing struct {
 
 // supersede ends what is performed for an earlier state of the same entity: nobody waits for it any more, and one entity, whatever is
 // asked of it, should not hold the places of all others. It, and performed at the end, fail with errUnwanted when that has happened to the task itself. It fails with errTwice
-// for a second message of an attempt that is performed already.
-func (k *kind) supersede(ctx context.Context, m jetstream.Msg, t *machines.Task) (_ context.Context, performed func() error, err error) {
+// for a second message of an attempt that is performed already, or whose result is not stored yet: until leave.
+func (k *kind) supersede(ctx context.Context, m jetstream.Msg, t *machines.Task) (_ context.Context, performed func() error, leave func(), err error) {
 	meta, err := m.Metadata()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	mine := &performing{attempt: t.Attempt, fence: t.Fence, message: message{meta.Sequence.Stream, meta.Timestamp.UnixNano()}}
 	ctx, mine.stop = context.WithCancel(ctx)
 	for later := k.enter(t.Key(), mine, nil); later != nil; later = k.enter(t.Key(), mine, later) {
 		if later.attempt == mine.attempt { // sent by two owners of its partition, one after the other
 			mine.stop()
-			return nil, nil, errTwice
+			return nil, nil, nil, errTwice
 		}
 		wanted, err := k.wanted(ctx, t)
 		if err == nil && !wanted {
@@ -52,21 +52,24 @@ func (k *kind) supersede(ctx context.Context, m jetstream.Msg, t *machines.Task)
 		}
 		if err != nil {
 			mine.stop()
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 	}
 	return ctx, func() error {
-		mine.stop()
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if k.under[t.Key()] == mine {
-			delete(k.under, t.Key())
-		}
-		if mine.over {
-			return errUnwanted
-		}
-		return nil
-	}, nil
+			mine.stop()
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			if mine.over {
+				return errUnwanted
+			}
+			return nil
+		}, func() {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			if k.under[t.Key()] == mine {
+				delete(k.under, t.Key())
+			}
+		}, nil
 }
 
 // enter makes a task the one that is performed for its entity, instead of another one. It does not, and returns that, when that one has no lower

@@ -197,8 +197,9 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 	trace, end := k.w.Trace("effect "+k.m.Name+"."+k.fx.Name, streams.Header(m.Headers(), streams.HeaderTrace), "instar.machine", k.m.Name, "instar.effect", k.fx.Name)
 	var result machines.Result
 	var left error
-	mine, performed, err := k.supersede(ctx, m, &t)
+	mine, performed, leave, err := k.supersede(ctx, m, &t)
 	if err == nil {
+		defer leave() // when its result is stored: until then the entity waits for the attempt, also for one that was sent twice
 		result, left = k.perform(mine, t)
 		err = performed()
 	}
