@@ -98,7 +98,7 @@ func (at *bound) anothers(host string) error {
 	return providers.Errorf(providers.Invalid, "the custom domain %s is bound already, as the domain %s, and not by this session: remove that first, or leave customDomain out and retarget it by hand", host, at.key)
 }
 
-// Check fails where a name is bound already, and not by this session, or is just being removed. Another tenant is not named.
+// Check fails where the tenant has bound a name already, and not by this session, or is just removing it.
 func (b *bindings) Check(ctx context.Context, of platform.Binding) error {
 	at, err := b.find(ctx, &of)
 	switch {
@@ -126,7 +126,7 @@ func (b *bindings) Check(ctx context.Context, of platform.Binding) error {
 		at.key = r.Owner
 		return at.anothers(of.Host)
 	}
-	return providers.Errorf(providers.Invalid, "the custom domain %s is another tenant's", of.Host)
+	return nil // another tenant's: whose a name is shows when it is verified
 }
 
 // Point binds a name, or sends its requests elsewhere. One that is removed, or on its way to it, stays so unless it is to be bound anew; one that the session has not bound stays as it is.

@@ -211,7 +211,7 @@ func Values(env map[string]string) (list []string) {
 			list = append(list, Words(value)...)
 		}
 	}
-	return list
+	return slices.DeleteFunc(list, func(word string) bool { return len(word) < shortest }) // a password of a URL may be as short as "app"
 }
 
 // Words are what is not to be read of secrets: themselves, the password that a URL has, and of a file, such as the credentials of S3, each line and each value behind a =.

@@ -193,7 +193,7 @@ func (l *log) learn(words []string) {
 	for _, w := range words {
 		w = clean(w)
 		if len(l.words) == mostWords || l.bytes+len(w) > mostWordBytes {
-			return
+			continue
 		}
 		if w != "" && !slices.Contains(l.words, w) {
 			l.words, l.bytes = append(l.words, w), l.bytes+len(w)
