@@ -32,7 +32,7 @@ type Result struct {
 	Duplicate bool // the stream had the id already; Seq is that of the earlier message
 	Err       error
 
-	known int // how many of several messages the stream had already
+	earlier int // of several messages, how many duplicates came before the last one
 }
 
 // Appender writes messages to streams and calls back for each.

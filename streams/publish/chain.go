@@ -81,7 +81,8 @@ func (a *Appender) appendChains(ctx context.Context, stream string, chains []*Ch
 				more = len(c.Msgs) - c.Done
 			}
 			c.Done += more
-			if c.New += more - results[i].known; c.Duplicate && results[i].known == 0 {
+			c.New += more - results[i].earlier
+			if c.Duplicate {
 				c.New--
 			}
 			if c.Place > 0 {

@@ -214,17 +214,15 @@ func (g *grouping) single(units []unit) bool {
 	return !silent.Load()
 }
 
-func (g *grouping) follow(u unit, i, known int, done func(Result)) {
+func (g *grouping) follow(u unit, i, duplicates int, done func(Result)) {
 	g.a.publish(g.stream, u.msgs[i], func(r Result) {
-		if r.Duplicate {
-			known++
-		}
 		if r.Err != nil || i+1 == len(u.msgs) {
-			if i > 0 {
-				r.known = known
-			}
+			r.earlier = duplicates
 			done(r)
 			return
+		}
+		if r.Duplicate {
+			duplicates++
 		}
 		if filter := streams.ExpectedUnder(u.msgs[i]); filter != "" { // of a chain
 			streams.ExpectUnder(u.msgs[i+1], filter, r.Seq)
@@ -232,6 +230,6 @@ func (g *grouping) follow(u unit, i, known int, done func(Result)) {
 		if len(u.msgs[i].Header[headerExpectLast]) > 0 {
 			expectAt(u.msgs[i+1], r.Seq+1)
 		}
-		g.follow(u, i+1, known, done)
+		g.follow(u, i+1, duplicates, done)
 	})
 }

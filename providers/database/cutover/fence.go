@@ -104,11 +104,8 @@ func (s *Source) Unfenced(ctx context.Context, tables []*catalog.Table) (open []
 }
 
 // open is [Source.Unfenced] of tables as SQL writes them; one that has gone is open.
-func (s *Source) open(ctx context.Context, by interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}, tables []string,
-) (open []string, err error) {
-	err = by.QueryRow(ctx, `select coalesce(array_agg(name), '{}') from unnest($1::text[]) name
+func (s *Source) open(ctx context.Context, q queryer, tables []string) (open []string, err error) {
+	err = q.QueryRow(ctx, `select coalesce(array_agg(name), '{}') from unnest($1::text[]) name
 		where (select count(*) from pg_trigger where tgrelid = to_regclass(name) and starts_with(tgname, $2) and tgenabled = 'A') < $3`, tables, fencePrefix+s.mark()+"_", len(events)).Scan(&open)
 	return open, err
 }

@@ -3,7 +3,6 @@ package pg
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -43,29 +42,13 @@ func restingAt(a Address) Address {
 	return a
 }
 
-// take is one that answers to its new name, or nil. Where one gets no answer, the others are not asked.
+// take is one that answers to its new name, or nil.
 func (i *Idle) take(ctx context.Context, a Address) *pgx.Conn {
-	for conn := i.pop(restingAt(a)); conn != nil; conn = i.pop(restingAt(a)) {
-		err := rename(ctx, conn, a.Name)
-		if err == nil {
-			return conn
-		}
-		end(conn)
-		if errors.Is(err, context.DeadlineExceeded) {
-			for other := i.pop(restingAt(a)); other != nil; other = i.pop(restingAt(a)) {
-				end(other)
-			}
-			return nil
-		}
-	}
-	return nil
-}
-
-func rename(ctx context.Context, conn *pgx.Conn, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	_, err := conn.Exec(ctx, `set application_name = `+Literal(clip(name, 63)))
-	return err
+	conn, _ := answering(ctx, func() *pgx.Conn { return i.pop(restingAt(a)) }, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `set application_name = `+Literal(clip(a.Name, 63)))
+		return err
+	})
+	return conn
 }
 
 func (i *Idle) pop(a Address) *pgx.Conn {

@@ -22,31 +22,34 @@ type Kept struct {
 // origin is where a connection has the address of those that are kept.
 const origin = "instar.address"
 
-// take is an idle connection, or nil: one that is kept here, or else one that rests. Servers restart, and others end what rests, so each is asked before. Where one gets no answer, neither would the others, and they are not asked:
-// it takes no longer than that, however many there are.
+// take is an idle connection, or nil: one that is kept here, or else one that rests.
 func (k *Kept) take(ctx context.Context, a Address) *pgx.Conn {
-	for conn := k.pop(a); conn != nil; conn = k.pop(a) {
-		err := ping(ctx, conn)
-		if err == nil {
-			return conn
-		}
-		end(conn)
-		if errors.Is(err, context.DeadlineExceeded) {
-			k.drop(a)
-			return nil
-		}
-	}
-	if k.Idle == nil {
-		return nil
+	conn, silent := answering(ctx, func() *pgx.Conn { return k.pop(a) }, func(ctx context.Context, conn *pgx.Conn) error { return conn.Ping(ctx) })
+	if conn != nil || silent || k.Idle == nil {
+		return conn
 	}
 	return k.Idle.take(ctx, a)
 }
 
-// drop ends what rests of an address.
-func (k *Kept) drop(a Address) {
-	for conn := k.pop(a); conn != nil; conn = k.pop(a) {
+// answering is the first of what is popped that answers, or nil. Servers restart, and others end what rests, so each is asked before. Where one gets no answer, neither would the others, and they are
+// not asked: it takes no longer than that, however many there are.
+func answering(ctx context.Context, pop func() *pgx.Conn, ask func(context.Context, *pgx.Conn) error) (_ *pgx.Conn, silent bool) {
+	for conn := pop(); conn != nil; conn = pop() {
+		once, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err := ask(once, conn)
+		cancel()
+		if err == nil {
+			return conn, false
+		}
 		end(conn)
+		if errors.Is(err, context.DeadlineExceeded) {
+			for other := pop(); other != nil; other = pop() {
+				end(other)
+			}
+			return nil, true
+		}
 	}
+	return nil, false
 }
 
 func (k *Kept) pop(a Address) *pgx.Conn {
@@ -59,12 +62,6 @@ func (k *Kept) pop(a Address) *pgx.Conn {
 	conn := k.idle[a][last]
 	k.idle[a] = k.idle[a][:last]
 	return conn
-}
-
-func ping(ctx context.Context, conn *pgx.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	return conn.Ping(ctx)
 }
 
 // give keeps a connection, if it can be used again.
