@@ -59,7 +59,7 @@ func (s *Source) with(ctx context.Context, do func(*pgx.Conn) error) error {
 func (s *Source) Setup(ctx context.Context) error {
 	return s.with(ctx, func(conn *pgx.Conn) error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, setUp); err != nil {
+			if err := pg.Alone(ctx, tx, setUp); err != nil {
 				return err
 			}
 			_, err := tx.Exec(ctx, `
@@ -94,8 +94,8 @@ const later = `
 		end if;
 	end $$`
 
-// setUp waits for others who make the same.
-const setUp = `select pg_advisory_xact_lock(hashtextextended('instar.attempt', 0))`
+// setUp is the lock of those who make the same.
+const setUp = "instar.attempt"
 
 // Take makes this attempt the current one of its tenant. Another session that has not ended keeps it; that this one was there is noted all the same.
 func (s *Source) Take(ctx context.Context) error {
@@ -126,7 +126,7 @@ func (s *Source) take(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	if !made { // the database was set up by an earlier version
-		if _, err := tx.Exec(ctx, setUp); err != nil {
+		if err := pg.Alone(ctx, tx, setUp); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, later); err != nil {

@@ -105,7 +105,7 @@ func (m *Mover) install(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('instar.session', 0))`); err != nil {
+		if err := pg.Alone(ctx, tx, "instar.session"); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, setup)

@@ -51,6 +51,39 @@ func (w *world) begin(t *testing.T, fence uint64) *mover.Mover {
 	return m
 }
 
+// A connection that has made something before, as one has that rests after the migrations, asks no table what there is.
+func TestATargetIsSetUpByTwoAtATime(t *testing.T) {
+	t.Parallel()
+	kept := &pg.Kept{}
+	t.Cleanup(kept.Close)
+	target := pg.Address{DSN: suite.Database(t), Name: "instar 1 default.acme.db"}
+	first, err := pg.Connect(t.Context(), target)
+	require.NoError(t, err)
+	defer pg.Close(first)
+	target.Kept = kept
+	used, err := pg.Connect(t.Context(), target)
+	require.NoError(t, err)
+	_, err = used.Exec(t.Context(), `create table public.migrated (); create schema if not exists public`)
+	require.NoError(t, err)
+	pg.Close(used)
+
+	tx, err := first.Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, pg.Alone(t.Context(), tx, "instar.session"))
+	second := make(chan error, 1)
+	go func() {
+		second <- (&mover.Mover{Target: target, Session: "default.acme.db", Fence: 1}).Take(t.Context())
+	}()
+	require.Eventually(t, func() bool { // it has seen that there is no schema
+		var waits bool
+		return first.QueryRow(t.Context(), `select exists (select from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database()))`).Scan(&waits) == nil && waits
+	}, time.Minute, 10*time.Millisecond)
+	_, err = tx.Exec(t.Context(), `create schema instar`)
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, <-second)
+}
+
 func TestEveryRowArrivesAndNoOther(t *testing.T) {
 	t.Parallel()
 	w := setup(t, 40)

@@ -140,3 +140,13 @@ func clip(s string, n int) string {
 	}
 	return strings.ToValidUTF8(s[:n], "")
 }
+
+// Alone waits for other transactions of this lock, and keeps it until the end of this one. What they have made meanwhile is seen then, also by CREATE IF NOT EXISTS: a connection that has looked
+// for a schema before believes that there is none until it locks a table, which an advisory lock is not (LockRelationOid in Postgres's lmgr.c).
+func Alone(ctx context.Context, tx pgx.Tx, lock string) error {
+	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended($1, 0))`, lock); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `select from pg_catalog.pg_namespace limit 0`)
+	return err
+}
