@@ -58,7 +58,7 @@ func (s *Server) anyListRoute(r *rest.Router, m *machines.Machine, path string) 
 	list := func(doc string) *huma.Param {
 		return rest.QueryParam("", doc, &huma.Schema{Type: huma.TypeArray, Items: rest.Text(512)})
 	}
-	state, label := list("Only in these states, with commas or repeated"), list("Only with these labels: k=v, k!=v, k in (a,b), or k for any value; all given must hold")
+	state, label := list("Only in these states, with commas or repeated"), list("Only with these labels: k=v, k!=v, k in (a,b), or k for any value; all given must hold"+entities.SelectedBy(m))
 	state.Name, label.Name, label.Example = "state", "label", []string{"team=web"}
 	include := rest.QueryParam("include", "data: the whole entities as well", &huma.Schema{Type: huma.TypeString, Enum: []any{"data"}})
 	return &rest.Route{Role: auth.Read, Serve: func(q *rest.Request) error { return s.list(q, m) }, Op: huma.Operation{
@@ -159,15 +159,8 @@ func (s *Server) listQuery(q *rest.Request, m *machines.Machine) (*listing, erro
 			return nil, problem.Invalid("query.state", "is no state of "+m.Name)
 		}
 	}
-	for _, text := range q.Query["label"] {
-		selectors, err := index.ParseSelectors(text)
-		if err != nil {
-			return nil, problem.Invalid("query.label", "must be k=v, k!=v, k in (a,b) or k")
-		}
-		l.Labels = append(l.Labels, selectors...)
-	}
-	if len(l.Labels) > 16 {
-		return nil, problem.Invalid("query.label", "must be up to 16")
+	if l.Labels, p = entities.Selectors(m, "query.label", q.Query["label"]...); p != nil {
+		return nil, p
 	}
 	if p := s.bounds(q, l); p != nil {
 		return nil, p

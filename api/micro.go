@@ -169,7 +169,7 @@ func (s *Server) microList(r micro.Request) {
 			return
 		}
 	}
-	l, p := req.query(name)
+	l, p := req.query(m)
 	if p != nil {
 		s.rpc.Deny(r, p)
 		return
@@ -186,7 +186,7 @@ func (s *Server) microList(r micro.Request) {
 	s.rpc.Respond(r, out)
 }
 
-func (req ListRequest) query(machine string) (*listing, *problem.Problem) {
+func (req ListRequest) query(m *machines.Machine) (*listing, *problem.Problem) {
 	ns, p := auth.Anonymous.Resolve(req.Namespace, true)
 	if p != nil {
 		return nil, p
@@ -194,13 +194,14 @@ func (req ListRequest) query(machine string) (*listing, *problem.Problem) {
 	if req.Parent != "" && streams.CheckLabel(req.Parent) != nil {
 		return nil, problem.Invalid("body.parent", problem.LabelRule)
 	}
-	selectors, err := index.ParseSelectors(req.Label)
-	if err != nil || len(selectors) > 16 {
-		return nil, problem.Invalid("body.label", "must be up to 16 of k=v, k!=v, k in (a,b) or k")
+	selectors, p := entities.Selectors(m, "body.label", req.Label)
+	if p != nil {
+		return nil, p
 	}
-	l := &listing{Query: index.Query{Namespace: ns, Parent: req.Parent, States: req.States, Labels: selectors, Limit: min(max(req.Limit, 0), rest.MaxPage)}, machine: machine}
+	l := &listing{Query: index.Query{Namespace: ns, Parent: req.Parent, States: req.States, Labels: selectors, Limit: min(max(req.Limit, 0), rest.MaxPage)}, machine: m.Name}
 	l.filters = append(append(l.filters, req.States...), req.Label)
 	if req.Cursor != "" {
+		var err error
 		if l.After, l.AfterTime, err = readCursor(req.Cursor, l.hash()); err != nil {
 			var p *problem.Problem
 			errors.As(err, &p)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
 
@@ -90,12 +91,21 @@ func (m *Machine) Event(name string) (EventType, bool) { return named(m.events, 
 // Effect returns an effect by its name.
 func (m *Machine) Effect(name string) (EffectInfo, bool) { return named(m.effects, name) }
 
-func named[T any](all map[string]*T, name string) (T, bool) {
-	if one, ok := all[name]; ok {
-		return *one, true
+func named[T any](all map[string]*T, name string) (one T, ok bool) {
+	if p := all[name]; p != nil {
+		return *p, true
 	}
-	var none T
-	return none, false
+	return one, false
+}
+
+// Selected are the members of the data that lists select by, as the columns say.
+func (m *Machine) Selected() (members []string) {
+	for _, c := range m.Columns {
+		if c.Selects {
+			members = append(members, strings.TrimPrefix(c.Path, "data."))
+		}
+	}
+	return members
 }
 
 // BucketOf is the name of the bucket of a view, <plural>_<view>, before the prefix of the installation.

@@ -36,15 +36,13 @@ func (a *app) startIndex(ctx context.Context, s *steps, m *machines.Machine) *in
 
 // describer is how the index of a machine reads its values.
 func describer(m *machines.Machine, p Provider) func(key string, value []byte) (index.Meta, error) {
-	if p.Decoder == nil {
-		return func(_ string, value []byte) (index.Meta, error) {
-			meta, _, err := readValue(m, value)
-			return meta, err
-		}
+	selected := m.Selected()
+	decode := func(string, []byte) (any, error) { return nil, nil }
+	if p.Decoder != nil {
+		decode = p.Decoder()
 	}
-	decode := p.Decoder()
 	return func(key string, value []byte) (index.Meta, error) {
-		meta, value, err := readValue(m, value)
+		meta, value, err := readValue(m, value, selected)
 		if err == nil {
 			meta.Value, err = decode(key, value)
 		}
@@ -54,12 +52,12 @@ func describer(m *machines.Machine, p Provider) func(key string, value []byte) (
 
 // readValue refuses what the engine would park, as far as that can be told without decoding all of it. It returns the value in the schema of
 // this program.
-func readValue(m *machines.Machine, value []byte) (index.Meta, []byte, error) {
+func readValue(m *machines.Machine, value []byte, selected []string) (index.Meta, []byte, error) {
 	value, err := m.Current(value)
 	if err != nil {
 		return index.Meta{}, nil, err
 	}
-	meta, err := index.DescribeJSON(value)
+	meta, err := index.DescribeJSON(value, selected...)
 	switch {
 	case err != nil:
 		return meta, nil, err

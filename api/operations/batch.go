@@ -246,14 +246,9 @@ func (b *batch) query(m *machines.Machine) (index.Query, *problem.Problem) {
 			return kq, problem.Invalid("body.filter.states", "holds what is no state of "+m.Name)
 		}
 	}
-	for _, text := range b.Request.Filter.Labels {
-		selectors, err := index.ParseSelectors(text)
-		if err != nil {
-			return kq, problem.Invalid("body.filter.labels", "must be k=v, k!=v, k in (a,b) or k")
-		}
-		kq.Labels = append(kq.Labels, selectors...)
-	}
-	return kq, nil
+	var p *problem.Problem
+	kq.Labels, p = entities.Selectors(m, "body.filter.labels", b.Request.Filter.Labels...)
+	return kq, p
 }
 
 func (s *Service) planBatch(q *rest.Request, b *batch) error {

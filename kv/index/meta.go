@@ -6,6 +6,7 @@ package index
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -29,10 +30,11 @@ type Meta struct {
 
 // DescribeJSON reads the members schema, state, version, generation, since, createdAt, updatedAt and labels of a JSON
 // object, and of the rest only checks that it is valid. It reads them as encoding/json does, but names must match
-// exactly. Members that are missing or null are zero.
-func DescribeJSON(value []byte) (Meta, error) {
+// exactly. Members that are missing or null are zero. Those members of its member data that are selected, texts, are
+// labels of names such as .data.type, which [Item.Labels] does not have.
+func DescribeJSON(value []byte, selected ...string) (Meta, error) {
 	var m Meta
-	var raw [8][]byte
+	var raw [9][]byte
 	err := jsonscan.Object(value, func(name, tok []byte) error {
 		if f := field(name); f >= 0 {
 			raw[f] = tok // of a name that comes twice, the last one counts
@@ -64,10 +66,35 @@ func DescribeJSON(value []byte) (Meta, error) {
 	if m.Labels, err = texts(raw[7]); err != nil {
 		return Meta{}, fmt.Errorf("cannot read labels: %w", err)
 	}
+	if len(selected) > 0 && !absent(raw[8]) {
+		if err = m.selectBy(raw[8], selected); err != nil {
+			return Meta{}, fmt.Errorf("cannot read data: %w", err)
+		}
+	}
 	return m, nil
 }
 
-var fields = [...]string{"schema", "state", "version", "generation", "since", "createdAt", "updatedAt", "labels"}
+// hidden is what names of labels begin with that are no labels of the entity.
+const hidden = ".data."
+
+func (m *Meta) selectBy(data []byte, selected []string) error {
+	return jsonscan.Object(data, func(name, tok []byte) error {
+		if !slices.Contains(selected, string(name)) {
+			return nil
+		}
+		value, err := text(tok)
+		if err != nil || value == "" {
+			return err
+		}
+		if m.Labels == nil {
+			m.Labels = make(map[string]string, len(selected))
+		}
+		m.Labels[hidden+string(name)] = value
+		return nil
+	})
+}
+
+var fields = [...]string{"schema", "state", "version", "generation", "since", "createdAt", "updatedAt", "labels", "data"}
 
 // field is the place of the name in fields, or -1.
 func field(name []byte) int {
@@ -88,6 +115,8 @@ func field(name []byte) int {
 		return 6
 	case "labels":
 		return 7
+	case "data":
+		return 8
 	}
 	return -1
 }

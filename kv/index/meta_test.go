@@ -33,6 +33,20 @@ func slow(value []byte) (m Meta, err error) {
 	return m, nil
 }
 
+func TestDescribeSelects(t *testing.T) {
+	t.Parallel()
+	m, err := DescribeJSON([]byte(`{"state":"a","labels":{"team":"web"},"data":{"type":"noop","params":{"type":"no"},"pool":null}}`), "type", "pool")
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"team": "web", ".data.type": "noop"}, m.Labels)
+	m, err = DescribeJSON([]byte(`{"data":null}`), "type")
+	require.NoError(t, err)
+	require.Empty(t, m.Labels)
+	for _, wrong := range []string{`{"data":{"type":1}}`, `{"data":[]}`} {
+		_, err = DescribeJSON([]byte(wrong), "type")
+		require.ErrorContains(t, err, "cannot read data")
+	}
+}
+
 func FuzzDescribe(f *testing.F) {
 	for _, s := range []string{
 		`{}`, ` { } `, `null`, `[]`, `{"state":"a"}x`, `{"state":null,"version":null,"since":null,"labels":null,"schema":null}`,

@@ -346,8 +346,13 @@ func (t *table) item(r *row) Item {
 		i.Value = t.values[r]
 	}
 	if r.labels != nil {
-		i.Labels = make(map[string]string, len(r.labels.labels))
 		for _, l := range r.labels.labels {
+			if strings.HasPrefix(l.name, hidden) {
+				continue
+			}
+			if i.Labels == nil {
+				i.Labels = make(map[string]string, len(r.labels.labels))
+			}
 			i.Labels[l.name] = l.value
 		}
 	}

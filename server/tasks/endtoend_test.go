@@ -330,8 +330,9 @@ func bulk(p *place) {
 	for i := range 20 {
 		p.task(fmt.Sprintf("t%d", i), `{"type":"noop"}`)
 	}
+	p.task("other", `{"type":"hold"}`)
 	of := func(command, state, more string) string {
-		return fmt.Sprintf(`{"machine":"task","command":%q,"filter":{"namespace":%q,"parent":"a","states":[%q]}%s}`, command, p.ns, state, more)
+		return fmt.Sprintf(`{"machine":"task","command":%q,"filter":{"namespace":%q,"parent":"a","states":[%q],"labels":[".data.type=noop"]}%s}`, command, p.ns, state, more)
 	}
 	p.eventually("the index has all", func() bool {
 		return p.running.ok("POST", "/v1/batches", of("run", "pending", `,"body":{},"dryRun":true`))["matched"] == 20.0
@@ -344,6 +345,13 @@ func bulk(p *place) {
 			require.Equal(p.t, step.to, p.state(fmt.Sprintf("t%d", i)))
 		}
 	}
+	list := p.ok("GET", "/v1/repositories/a/tasks?label=.data.type!%3Dnoop", "")["items"].([]any)
+	require.Len(p.t, list, 1)
+	require.Equal(p.t, "other", list[0].(map[string]any)["id"])
+	require.Equal(p.t, "pending", list[0].(map[string]any)["state"])
+	require.NotContains(p.t, list[0], "labels")
+	require.Contains(p.t, p.refused(422, "GET", "/v1/repositories/a/tasks?label=.data.params", ""), "but by .data.type, .data.pool")
+	p.post("/v1/repositories/a/tasks/other/delete", "")
 	p.post("/v1/repositories/a/resume", `{}`)
 	p.comes("/v1/repositories/a", "completed")
 }
@@ -465,6 +473,7 @@ func badInput(p *place) {
 		{422, "/v1/repositories/b/create", `{"weight":-1}`},
 		{422, "/v1/batches", `{"machine":"task","command":"run","filter":{"parent":"No Name"}}`},
 		{422, "/v1/batches", `{"machine":"tusk","command":"run"}`},
+		{422, "/v1/batches", `{"machine":"task","command":"run","filter":{"labels":[".data.params=x"]}}`},
 	} {
 		resp, text := p.do("POST", p.path(c.path), c.body)
 		if c.path == "/v1/batches" {
