@@ -13,13 +13,13 @@ import (
 	"github.com/bcc94042/instar/providers"
 )
 
-// The address of a release that ends may be another tenant's next: so none ends while a custom domain leads there and stays.
-func TestAReleaseStaysWhileACustomDomainDoes(t *testing.T) {
+// The address of a release that ends may be another tenant's next: so none ends while a name leads there, whoever has bound it.
+func TestAReleaseStaysWhileADomainLeadsThere(t *testing.T) {
 	t.Parallel()
 	w, b := setup(t), task("default.acme.own")
 	app := twice[machine.App](w, "deploy", 1, b)
-	b.App, b.Platform.CustomDomain = &app, "shop.acme.test"
-	w.rows.lead("shop.acme.test", app.Address)
+	b.App = &app
+	w.bindings.lead("shop.acme.test", app.Address)
 	w.bindings.stays = true
 	b.Actions = machine.Undo(ledger(app.Name))
 	undone := func(fence uint64) (done map[string]session.ActionResult) {
@@ -36,7 +36,13 @@ func TestAReleaseStaysWhileACustomDomainDoes(t *testing.T) {
 	require.NoError(t, err)
 
 	w.bindings.stays = false
-	for _, r := range undone(3) {
+	has = undone(3)
+	require.Contains(t, has["delete_app:"+app.Name].Error, "shop.acme.test, which is being removed, leads to the release tenant-acme-r1 until then")
+	_, err = w.Apps.Look(t.Context(), "default", app.Name)
+	require.NoError(t, err)
+
+	w.bindings.leads = nil
+	for _, r := range undone(4) {
 		require.True(t, r.Done, "%+v", r)
 	}
 	_, err = w.Apps.Look(t.Context(), "default", app.Name)

@@ -117,11 +117,6 @@ func (r *rows) Change(_ context.Context, host string, change func(domain.Row) (d
 }
 
 // lead leads a name to an address, as the session of a custom domain does.
-func (r *rows) lead(host, address string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.all[host] = domain.Row{Owner: "default.acme.shop", Route: &domains.Route{Targets: []domains.Target{{Address: address}}}}
-}
 
 // workers stand for those of databases: they note what they are asked.
 type workers struct {
@@ -208,9 +203,10 @@ func (i *issuer) Forget(_ context.Context, host string) error {
 type bindings struct {
 	mu      sync.Mutex
 	all     map[string]domains.Route
-	removed platform.Binding // last
-	taken   string           // a name that somebody else has bound
-	stays   bool             // what leads anywhere is not being removed
+	removed platform.Binding          // last
+	taken   string                    // a name that somebody else has bound
+	leads   map[string]*domains.Route // names that somebody has bound
+	stays   bool                      // they are not being removed
 }
 
 func (b *bindings) Check(_ context.Context, of platform.Binding) error {
@@ -237,7 +233,18 @@ func (b *bindings) Remove(_ context.Context, of platform.Binding) error {
 	return nil
 }
 
-func (b *bindings) Leaves(context.Context, string) (bool, error) { return !b.stays, nil }
+func (b *bindings) lead(host, address string) {
+	b.leads = map[string]*domains.Route{host: {Targets: []domains.Target{{Address: address}}}}
+}
+
+func (b *bindings) Leading(_ context.Context, _, _, address string) (host string, removed bool, err error) {
+	for host := range b.leads {
+		if domain.Leads(b.leads[host], address) {
+			return host, !b.stays, nil
+		}
+	}
+	return "", false, nil
+}
 
 // world is a provider with everything that it needs.
 type world struct {

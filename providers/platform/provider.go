@@ -51,8 +51,9 @@ type Domains interface {
 	Point(ctx context.Context, b Binding) (key string, err error)
 	// Remove takes a name of the session away. That there is none, or only another's, is fine.
 	Remove(ctx context.Context, b Binding) error
-	// Leaves reports whether the domain with this key, as rows have it for their owner, is being removed, or there is none any more.
-	Leaves(ctx context.Context, key string) (bool, error)
+	// Leading is a name that the proxies send to an address, or that a domain of the tenant is to send there, whoever has bound it and whether it is proven or not; empty when there is none.
+	// removed reports whether it is being removed.
+	Leading(ctx context.Context, namespace, tenant, address string) (host string, removed bool, err error)
 }
 
 // Size is what an instance gets.

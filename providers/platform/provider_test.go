@@ -64,11 +64,11 @@ func TestTheWayToAnInstanceToAnotherVersionAndBack(t *testing.T) {
 		seen[w.says()[:3]] = true
 	}
 	require.Equal(t, map[string]bool{"1.0": true, "1.1": true}, seen, "both have their share")
-	w.rows.lead("shop.acme.test", app.Address)
+	w.bindings.lead("shop.acme.test", app.Address)
 	f := w.perform("own", "retire", 12, b).Failure
 	require.True(t, f.Retryable)
 	require.Equal(t, "shop.acme.test still leads to the release tenant-acme-r1, as its domain has not followed: see what that says, mend or remove it, and prune", f.Message)
-	w.rows.lead("shop.acme.test", next.Address)
+	w.bindings.lead("shop.acme.test", next.Address)
 	twice[any](w, "retire", 12, b)
 	require.Equal(t, "1.1", w.says()[:3])
 	require.Equal(t, next.Address, w.bindings.all["shop.acme.test"].Targets[0].Address, "the custom domain follows")
@@ -81,6 +81,7 @@ func TestTheWayToAnInstanceToAnotherVersionAndBack(t *testing.T) {
 	_, err = w.Apps.Look(t.Context(), "default", "tenant-acme-r3")
 	require.True(t, providers.IsNotFound(err), "an earlier upgrade had left it: %v", err)
 
+	w.bindings.leads = nil
 	b.App, b.Upgrade, b.Release = &next, nil, nil
 	b.Actions = machine.Undo(ledger("tenant-acme-r1", "tenant-acme-r2"))
 	for _, r := range twice[session.Results](w, "undo", 14, b).Actions {

@@ -258,7 +258,7 @@ func (j *job) deploy(ctx context.Context) (any, error) {
 
 // replace refuses to have a release removed for one with other values while a domain leads to it.
 func (j *job) replace(ctx context.Context) error {
-	host, err := j.leading(ctx, j.body.Release)
+	host, err := j.leading(ctx, j.body.Release.Name)
 	if err != nil || host == "" {
 		return err
 	}

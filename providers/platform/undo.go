@@ -206,8 +206,7 @@ func (j *job) export(ctx context.Context, _ string) error {
 	return j.Export(ctx, j.task, &j.body)
 }
 
-// removeApp ends a release. The route is gone by then, and what it still answers is let end. A custom domain that is being removed is not waited for; one that stays keeps the release, whose address
-// may be another tenant's next.
+// removeApp ends a release. The route is gone by then, and what it still answers is let end. A domain that leads there keeps the release, whose address may be another tenant's next.
 func (j *job) removeApp(ctx context.Context, name string) error {
 	if err := j.settle(ctx); err != nil {
 		return err
@@ -222,21 +221,18 @@ func (j *job) removeApp(ctx context.Context, name string) error {
 	return j.Apps.Remove(ctx, j.release(&machine.App{Name: name}))
 }
 
-// unbound fails while the custom domain leads to a release, and nobody removes it.
+// unbound fails while a domain of the tenant leads to a release. The primary one is the session's own, and goes with it.
 func (j *job) unbound(ctx context.Context, name string) error {
-	at, err := j.Apps.Look(ctx, j.task.Namespace, name)
-	if err != nil && !providers.IsNotFound(err) {
+	address, err := j.address(ctx, name)
+	if err != nil {
 		return err
 	}
-	host := j.body.Platform.CustomDomain
-	owner, leads, err := j.leads(ctx, host, at.Address)
-	if err == nil && leads && j.Domains != nil {
-		var leaves bool
-		leaves, err = j.Domains.Leaves(ctx, owner)
-		leads = !leaves
-	}
-	if err != nil || !leads {
+	host, removed, err := j.bound(ctx, address)
+	switch {
+	case err != nil || host == "":
 		return err
+	case removed:
+		return providers.Errorf(providers.Unavailable, "%s, which is being removed, leads to the release %s until then", host, name)
 	}
 	return providers.Errorf(providers.Unavailable, "%s leads to the release %s, and is not being removed: remove its domain, or retarget that, and roll back again", host, name)
 }

@@ -12,6 +12,7 @@ import (
 	domains "github.com/bcc94042/instar/machines/domain"
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/domain"
 )
 
 // What ends an upgrade: so many failed looks in a row, or such a share of failed requests among at least so many.
@@ -237,36 +238,46 @@ func (j *job) serves(ctx context.Context) (there bool, err error) {
 	return false, nil
 }
 
-// unused fails while a domain of the tenant leads to a release. A custom one follows when its own session does.
+// unused fails while a name leads to a release. A custom one follows when its own session does.
 func (j *job) unused(ctx context.Context, a *machine.App) error {
-	host, err := j.leading(ctx, a)
+	host, err := j.leading(ctx, a.Name)
 	if err != nil || host == "" {
 		return err
 	}
 	return providers.Errorf(providers.Unavailable, "%s still leads to the release %s, as its domain has not followed: see what that says, mend or remove it, and prune", host, a.Name)
 }
 
-// leading is a domain of the tenant that leads to a release; empty when none does.
-func (j *job) leading(ctx context.Context, a *machine.App) (host string, err error) {
-	at, err := j.Apps.Look(ctx, j.task.Namespace, a.Name)
-	if err != nil && !providers.IsNotFound(err) {
+// leading is a name that leads to a release, or is to; empty when none does.
+func (j *job) leading(ctx context.Context, name string) (host string, err error) {
+	address, err := j.address(ctx, name)
+	if err != nil || address == "" {
 		return "", err
 	}
-	for _, host := range []string{j.body.PrimaryDomain, j.body.Platform.CustomDomain} {
-		if _, leads, err := j.leads(ctx, host, at.Address); err != nil || leads {
-			return host, err
+	if host = j.body.PrimaryDomain; host != "" {
+		r, err := j.Table.Row(ctx, host)
+		if err != nil || domain.Leads(r.Route, address) {
+			return host, unavailable(err)
 		}
 	}
-	return "", nil
+	host, _, err = j.bound(ctx, address)
+	return host, err
 }
 
-// leads reports whether a name leads to an address, and the key of its owner. Nothing leads to no address.
-func (j *job) leads(ctx context.Context, host, address string) (owner string, leads bool, err error) {
-	if host == "" || address == "" {
+// address is that of a release, or empty: nothing leads there.
+func (j *job) address(ctx context.Context, name string) (string, error) {
+	at, err := j.Apps.Look(ctx, j.task.Namespace, name)
+	if providers.IsNotFound(err) {
+		err = nil
+	}
+	return at.Address, err
+}
+
+// bound is a name of the tenant's domains that leads to an address, or is to, and whether it is being removed.
+func (j *job) bound(ctx context.Context, address string) (host string, removed bool, err error) {
+	if address == "" || j.Domains == nil {
 		return "", false, nil
 	}
-	r, err := j.Table.Row(ctx, host)
-	return r.Owner, r.Route != nil && slices.ContainsFunc(r.Route.Targets, func(t domains.Target) bool { return t.Address == address }), unavailable(err)
+	return j.Domains.Leading(ctx, j.task.Namespace, j.task.Parent, address)
 }
 
 // settle waits until the proxies have followed a change of the route.

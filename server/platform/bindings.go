@@ -10,6 +10,7 @@ import (
 
 	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	domains "github.com/bcc94042/instar/machines/domain"
 	"github.com/bcc94042/instar/providers"
@@ -27,6 +28,8 @@ type bindings struct {
 	stored func(ctx context.Context, m *machines.Machine, key string) (*streams.Message, error)
 	// row says who has a name at the proxy, under whatever id.
 	row func(ctx context.Context, host string) (domain.Row, error)
+	// keys are those of a tenant's domains; false while they are not known.
+	keys func(namespace, tenant string) ([]string, bool)
 }
 
 // labelSession is the label of a domain with the session, of the domain's tenant, that has bound it.
@@ -58,10 +61,10 @@ func (b *bindings) find(ctx context.Context, of *platform.Binding) (bound, error
 	if err != nil || e == nil {
 		return at, err
 	}
-	d, _ := e.Data.(*domains.Data)
+	d, ok := e.Data.(*domains.Data)
 	label := e.Labels[labelSession]
 	at.state, at.revision, at.there = e.State, revision, e.State != domains.Removed
-	at.own = d != nil && d.Host == of.Host && (label == of.Session || label == "" && !e.CreatedAt.After(of.Made))
+	at.own = ok && d.Host == of.Host && (label == of.Session || label == "" && !e.CreatedAt.After(of.Made))
 	return at, nil
 }
 
@@ -81,8 +84,71 @@ func (b *bindings) read(ctx context.Context, key string) (*machines.Entity, uint
 	return &e, stored.Sequence, nil
 }
 
-// Leaves reports whether a domain is being removed, or there is none: what it had at the proxy is taken away, or swept.
-func (b *bindings) Leaves(ctx context.Context, key string) (bool, error) {
+// Leading looks at the domains of the tenant, and at what the proxies serve of them: they may be behind. Of several names it is one that stays, if there is one. What another tenant has bound to
+// an address that is not its own is not asked for: nobody's release is held by that.
+func (b *bindings) Leading(ctx context.Context, namespace, tenant, address string) (host string, removed bool, err error) {
+	keys, known := b.keys(namespace, tenant)
+	if !known {
+		return "", false, providers.Errorf(providers.Unavailable, "it is not known yet what domains there are")
+	}
+	for _, key := range keys {
+		name, leaves, err := b.leadsTo(ctx, key, address)
+		if err != nil || name != "" && !leaves {
+			return name, false, err
+		}
+		if name != "" {
+			host, removed = name, true
+		}
+	}
+	return host, removed, nil
+}
+
+// domainsOf is where the keys of a tenant's domains come from.
+func domainsOf(ix *index.Index) func(namespace, tenant string) ([]string, bool) {
+	return func(namespace, tenant string) (keys []string, known bool) {
+		select {
+		case <-ix.Ready():
+		default:
+			return nil, false
+		}
+		for q := (index.Query{Namespace: namespace, Parent: tenant}); ; {
+			page := ix.List(q)
+			for _, it := range page.Items {
+				keys = append(keys, it.Key)
+			}
+			if q.After = page.Next; page.Next == "" {
+				return keys, true
+			}
+		}
+	}
+}
+
+// leadsTo is the name of a domain if that leads to an address, or is to, and whether it is being removed. One that was removed leads there as long as the proxies are behind.
+func (b *bindings) leadsTo(ctx context.Context, key, address string) (host string, leaves bool, err error) {
+	e, _, err := b.read(ctx, key)
+	if err != nil || e == nil {
+		return "", false, err
+	}
+	d, ok := e.Data.(*domains.Data)
+	if !ok {
+		return "", false, nil
+	}
+	leaves = e.State == domains.Removing || e.State == domains.Removed
+	if !leaves && domain.Leads(&d.Route, address) {
+		return d.Host, false, nil
+	}
+	r, err := b.row(ctx, d.Host)
+	switch {
+	case err != nil:
+		return "", false, providers.Errorf(providers.Unavailable, "cannot read where %s leads: %v", d.Host, err)
+	case r.Owner == key && domain.Leads(r.Route, address):
+		return d.Host, leaves, nil
+	}
+	return "", false, nil
+}
+
+// leaves reports whether a domain is being removed, or there is none: what it had at the proxy is taken away, or swept.
+func (b *bindings) leaves(ctx context.Context, key string) (bool, error) {
 	if strings.Contains(key, "/") { // it is no domain's, but a session's
 		return false, nil
 	}
@@ -116,7 +182,7 @@ func (b *bindings) Check(ctx context.Context, of platform.Binding) error {
 	if r.Owner == "" || r.Owner == at.key {
 		return nil
 	}
-	leaves, err := b.Leaves(ctx, r.Owner)
+	leaves, err := b.leaves(ctx, r.Owner)
 	switch {
 	case err != nil:
 		return err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,8 +28,9 @@ type engine struct {
 	at     uint64   // revision of all
 	sent   []string // by the bindings
 	owner  string   // of shop.example.com at the proxy
-	stays  bool     // what is removed is so for long
-	before func()   // the next command of the bindings is decided about
+	route  *domains.Route
+	stays  bool   // what is removed is so for long
+	before func() // the next command of the bindings is decided about
 }
 
 func (e *engine) stored(_ context.Context, m *machines.Machine, key string) (*streams.Message, error) {
@@ -39,6 +42,10 @@ func (e *engine) stored(_ context.Context, m *machines.Machine, key string) (*st
 	raw, err := json.Marshal(has)
 	require.NoError(e.t, err)
 	return &streams.Message{Sequence: e.at, Data: raw}, nil
+}
+
+func (e *engine) keys(namespace, tenant string) ([]string, bool) {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(e.all)), func(key string) bool { return !strings.HasPrefix(key, machines.Key(namespace, tenant, "")) }), true
 }
 
 func (e *engine) send(_ context.Context, c publish.Command) ([]byte, error) {
@@ -93,7 +100,9 @@ const shop = "default.acme.shop-example-com"
 func start(t *testing.T) (*engine, *bindings) {
 	t.Helper()
 	e := &engine{t: t, all: map[string]machines.Entity{}}
-	return e, &bindings{send: e.send, stored: e.stored, row: func(context.Context, string) (domain.Row, error) { return domain.Row{Owner: e.owner}, nil }}
+	return e, &bindings{send: e.send, stored: e.stored, row: func(context.Context, string) (domain.Row, error) {
+		return domain.Row{Owner: e.owner, Route: e.route}, nil
+	}, keys: e.keys}
 }
 
 func leadingTo(address string) domains.Route {
@@ -213,7 +222,7 @@ func TestANameThatIsHadUnderAnotherIDIsRefused(t *testing.T) {
 			require.True(t, providers.IsInvalid(err), "%v", err)
 			require.ErrorContains(t, err, says)
 		}
-		leaves, err := b.Leaves(t.Context(), owner)
+		leaves, err := b.leaves(t.Context(), owner)
 		require.NoError(t, err)
 		require.False(t, leaves)
 	}
@@ -233,7 +242,7 @@ func TestADomainThatIsBeingRemovedIsWaitedFor(t *testing.T) {
 		e.owner = key
 		err := b.Check(t.Context(), to)
 		require.True(t, providers.IsUnavailable(err), "%s: %v", key, err)
-		leaves, err := b.Leaves(t.Context(), key)
+		leaves, err := b.leaves(t.Context(), key)
 		require.NoError(t, err)
 		require.True(t, leaves)
 		if key == shop {
@@ -277,4 +286,39 @@ func TestADomainHasAnIDOfItsName(t *testing.T) {
 		require.Equal(t, label, id(host))
 		seen[label] = true
 	}
+}
+
+// What leads to a release, or will once it is proven, is told whoever of the tenant has bound it; another tenant's is that one's own fault.
+func TestWhatLeadsToAReleaseIsFound(t *testing.T) {
+	t.Parallel()
+	e, b := start(t)
+	bind := func(key, host, address string) {
+		body, err := json.Marshal(domains.BindBody{Host: host, Route: leadingTo(address)})
+		require.NoError(t, err)
+		require.Nil(t, e.does(key, domains.CommandBind, body))
+	}
+	leading := func(address string, says ...any) {
+		host, removed, err := b.Leading(t.Context(), "default", "acme", address)
+		require.NoError(t, err)
+		require.Equal(t, says, []any{host, removed}, address)
+	}
+	bind("default.other.shop", "other.example.com", "127.0.0.1:20001")
+	leading("127.0.0.1:20001", "", false)
+	bind("default.acme.mine", "mine.example.com", "localhost:20001")
+	leading("127.0.0.1:20001", "mine.example.com", false)
+	leading("127.0.0.1:20002", "", false)
+	require.Nil(t, e.does("default.acme.mine", domains.CommandRemove, nil))
+	require.Equal(t, domains.Removed, e.all["default.acme.mine"].State)
+	leading("127.0.0.1:20001", "", false)
+
+	bind(shop, "shop.example.com", "127.0.0.1:20002") // the proxies do not know it yet
+	before := leadingTo("127.0.0.1:20001")
+	e.owner, e.route, e.stays = shop, &before, true
+	leading("127.0.0.1:20001", "shop.example.com", false)
+	leading("127.0.0.1:20002", "shop.example.com", false)
+	require.Nil(t, e.does(shop, domains.CommandRemove, nil))
+	leading("127.0.0.1:20001", "shop.example.com", true)
+	leading("127.0.0.1:20002", "", false)
+	e.owner, e.route = "", nil
+	leading("127.0.0.1:20001", "", false)
 }
