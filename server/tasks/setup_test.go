@@ -38,6 +38,12 @@ type performs = func(context.Context, *server.Host) (effects.Performer, error)
 // start runs a server in this process until the test ends, with what does its tasks: nil leaves all of them to workers elsewhere.
 func start(t *testing.T, perform performs, set ...func(*config.Config)) *running {
 	t.Helper()
+	return startWith(t, func(*server.Options) {}, perform, set...)
+}
+
+// startWith runs one with other options.
+func startWith(t *testing.T, with func(*server.Options), perform performs, set ...func(*config.Config)) *running {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	at := l.Addr().String()
@@ -60,6 +66,7 @@ func start(t *testing.T, perform performs, set ...func(*config.Config)) *running
 			return nil
 		},
 	}
+	with(&o)
 	go func() { ended <- server.Run(ctx, cfg, o) }()
 	r.stop = sync.OnceValue(func() error { cancel(); return <-ended })
 	t.Cleanup(func() { require.NoError(t, r.stop()) })

@@ -1,0 +1,67 @@
+package tasks_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/internal/postgres"
+	"github.com/bcc94042/instar/machines/relay"
+	"github.com/bcc94042/instar/server"
+	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/server/relays"
+	"github.com/bcc94042/instar/streams/outbox"
+)
+
+var pg postgres.Suite
+
+func TestMain(m *testing.M) { os.Exit(pg.Around(m).Run()) }
+
+// The example that queues a task for each event of an outbox: what is committed is done, once, also what is committed while it is away; what is rolled back is not.
+func TestATaskIsQueuedByATransaction(t *testing.T) {
+	t.Parallel()
+	ctx, dsn := t.Context(), pg.Database(t)
+	require.NoError(t, outbox.Init(ctx, dsn, "", outbox.Settings{}))
+	r := startWith(t, func(o *server.Options) {
+		o.Machines, o.Providers[relay.Machine.Name] = append(o.Machines, relay.Machine), relays.Provider()
+	}, nil, func(c *config.Config) { c.Outbox.DSN = dsn })
+	conn, err := pgx.Connect(ctx, dsn)
+	require.NoError(t, err)
+	defer conn.Close(ctx)
+	var events outbox.Appender
+	want := func(name string, commit bool) string {
+		tx, err := conn.Begin(ctx)
+		require.NoError(t, err)
+		ids, err := events.Append(ctx, tx, outbox.Message{AggregateType: "guest", AggregateID: name, EventType: "greeting.wanted", Payload: []byte(`{"name":"` + name + `"}`)})
+		require.NoError(t, err)
+		if !commit {
+			require.NoError(t, tx.Rollback(ctx))
+			return ""
+		}
+		require.NoError(t, tx.Commit(ctx))
+		return ids[0].String()
+	}
+
+	bin := filepath.Join(t.TempDir(), "outbox-tasks")
+	out, err := exec.Command("go", "build", "-o", bin, filepath.Join("..", "..", "docs", "examples", "outbox-tasks")).CombinedOutput()
+	require.NoError(t, err, string(out))
+	begin := func() *exec.Cmd {
+		cmd := exec.Command(bin, r.nats)
+		runs(t, cmd)
+		return cmd
+	}
+	first := begin()
+	runs(t, exampleWorkers(t)["Go"](t, r.nats))
+	ada := want("Ada", true)
+	want("Bob", false)
+	r.comes("/v1/tasks/"+ada, "succeeded")
+	require.NoError(t, first.Process.Kill())
+	eve := want("Eve", true)
+	begin()
+	r.comes("/v1/tasks/"+eve, "succeeded")
+	require.Len(t, r.ok("GET", "/v1/repositories/greetings/tasks", "")["items"], 2)
+}
