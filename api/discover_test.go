@@ -204,7 +204,8 @@ func TestTheFirstDesignsCalls(t *testing.T) {
 	})
 	t.Run("IdOfTwoServices", func(t *testing.T) {
 		r.register("web", "twin", "")
-		r.register("db", "twin", "")
+		at := r.register("db", "twin", "")["revision"]
+		r.get(fmt.Sprintf("/v1/discover/db?minRevision=%.0f", at)) // an id without its service is looked up in the index
 		p := r.post("/v1/deregister/twin?force", "").problem(t, 422, "validation")
 		require.Contains(t, p["detail"], "db, web")
 		require.Equal(t, 202, r.post("/v1/deregister/twin?force&service=db", "").StatusCode)
