@@ -29,7 +29,7 @@ func openApps(h *server.Host, nc *nats.Conn, id string) (app.Provider, error) {
 	case config.KindKnative:
 		return openKnative(h, versions, id)
 	case config.KindExternal:
-		return &external.Apps{NC: nc, Names: h.Deps.Names, Versions: versions, Health: c.Health, Startup: c.Startup}, nil
+		return &external.Apps{NC: nc, Names: h.Deps.Names, Versions: versions, Env: c.Env, Health: c.Health, Startup: c.Startup}, nil
 	}
 	dir := c.Dir
 	if dir == "" {
@@ -48,7 +48,7 @@ func openApps(h *server.Host, nc *nats.Conn, id string) (app.Provider, error) {
 			engine = hosted.NewDocker(c.Instances.Socket)
 		}
 		apps, err = hosted.Open(hosted.Config{
-			Dir: dir, Engine: engine, Installation: id, Host: c.Host, First: first, Last: last, Versions: versions, Health: c.Health, Startup: c.Startup, Log: h.Log,
+			Dir: dir, Engine: engine, Installation: id, Host: c.Host, First: first, Last: last, Versions: versions, Env: c.Env, Health: c.Health, Startup: c.Startup, Log: h.Log,
 		})
 	default:
 		from, to := c.UserRange()
@@ -72,7 +72,7 @@ func openKnative(h *server.Host, versions map[string]app.Program, id string) (ap
 	if err != nil {
 		return nil, fmt.Errorf("platform: %w", err)
 	}
-	apps := &knative.Apps{Gateway: gateway, Versions: versions, Health: c.Health, Startup: c.Startup}
+	apps := &knative.Apps{Gateway: gateway, Versions: versions, Env: c.Env, Health: c.Health, Startup: c.Startup}
 	if err := apps.Check(); err != nil {
 		return nil, fmt.Errorf("platform: %w", err)
 	}

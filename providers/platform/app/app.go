@@ -117,9 +117,9 @@ func (e *UnhealthyError) Error() string {
 	return fmt.Sprintf("the release %s does not become healthy: %s", e.Release, e.Reason)
 }
 
-// RedactError takes secrets out of what an error of this package or of package providers says.
-func RedactError(err error, secrets map[string]string) error {
-	words := Words(slices.Collect(maps.Values(secrets))...)
+// RedactError takes secrets and more words out of what an error of this package or of package providers says.
+func RedactError(err error, secrets map[string]string, more []string) error {
+	words := append(Words(slices.Collect(maps.Values(secrets))...), more...)
 	var unhealthy *UnhealthyError
 	var e *providers.Error
 	switch {

@@ -100,9 +100,9 @@ const hidden = "***"
 // password is that of a URL, behind what it follows.
 var password = regexp.MustCompile(`(://[^\s/:@]*:)[^\s/@]+@`)
 
-// Hide is a message of a release, mostly the last line that its program wrote, without the secrets in its directory and without passwords of URLs. Where the secrets cannot be
-// read, it is only said that there is a message.
-func Hide(home, message string) string {
+// Hide is a message of a release, mostly the last line that its program wrote, without the secrets in its directory, without more words, and without passwords of URLs. Where the
+// secrets cannot be read, it is only said that there is a message.
+func Hide(home, message string, more []string) string {
 	if message == "" {
 		return ""
 	}
@@ -110,7 +110,7 @@ func Hide(home, message string) string {
 	if err != nil {
 		return fmt.Sprintf("its message is in its log, and not told: %v", err)
 	}
-	return Redact(message, words)
+	return Redact(message, slices.Concat(words, more))
 }
 
 // Redact is a text without words and without passwords of URLs.
@@ -204,14 +204,32 @@ func regular(in *os.Root, name string, most int) (raw []byte, err error) {
 // shortest is the length of a line or value of a file from which on it is hidden: what is shorter, as the name of a region, is in many a message and tells nothing.
 const shortest = 8
 
-// Values are the [Words] of what variables have, from the length on that a word has to have.
-func Values(env map[string]string) (list []string) {
+// Configured are the words of the variables that the configuration has for all releases, which may be passwords, as they are and as they are told. Also of other versions: a tenant's data may have one of before.
+func Configured(env map[string]string, versions map[string]Program) (list []string) {
+	list = values(env)
+	for _, v := range versions {
+		list = append(list, values(v.Env)...)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// values are the [Words] of what variables have, from the length on that a word has to have: also of what is left of one without control characters, which could be a letter.
+func values(env map[string]string) (list []string) {
 	for _, value := range env {
-		if len(value) >= shortest {
-			list = append(list, Words(value)...)
-		}
+		list = append(list, Words(value, Printable(value))...)
 	}
 	return slices.DeleteFunc(list, func(word string) bool { return len(word) < shortest }) // a password of a URL may be as short as "app"
+}
+
+// Printable is a text without what steers a terminal.
+func Printable(text string) string { return strings.Map(printed, strings.ToValidUTF8(text, "?")) }
+
+func printed(r rune) rune {
+	if r < ' ' && r != '\t' && r != '\n' || r >= 0x7f && r < 0xa0 {
+		return -1
+	}
+	return r
 }
 
 // Words are what is not to be read of secrets: themselves, the password that a URL has, and of a file, such as the credentials of S3, each line and each value behind a =.

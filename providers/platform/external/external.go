@@ -68,6 +68,7 @@ type Apps struct {
 	NC       *nats.Conn
 	Names    streams.Names
 	Versions map[string]app.Program
+	Env      map[string]string // that Deploy gets for every release: like those of versions, its values are in no message that is told
 	Health   string
 	Startup  time.Duration // until a release has to be ready; 60 s when 0
 	Within   time.Duration // for one answer; 10 s when 0
@@ -121,10 +122,10 @@ func (a *Apps) Deploy(ctx context.Context, r app.Release) (string, error) {
 		}
 	}
 	if _, err := a.ask(ctx, VerbDeploy, q); err != nil {
-		return "", app.RedactError(err, r.Secrets)
+		return "", app.RedactError(err, r.Secrets, app.Configured(a.Env, a.Versions))
 	}
 	address, err := a.await(ctx, &r)
-	return address, app.RedactError(err, r.Secrets)
+	return address, app.RedactError(err, r.Secrets, app.Configured(a.Env, a.Versions))
 }
 
 // request is a release as the program is asked for it.
@@ -186,7 +187,8 @@ func (a *Apps) Look(ctx context.Context, namespace, name string) (app.Rollout, e
 		return app.Rollout{}, err
 	}
 	now, err := a.ask(ctx, VerbLook, &Request{Namespace: namespace, Name: name})
-	return app.Rollout{Status: app.Redact(now.Status, nil), Ready: now.Ready, Address: now.Address}, err
+	words := app.Configured(a.Env, a.Versions)
+	return app.Rollout{Status: app.Redact(now.Status, words), Ready: now.Ready, Address: now.Address}, app.RedactError(err, nil, words)
 }
 
 // Remove ends a release, and returns when nothing of it is left.

@@ -171,7 +171,7 @@ func world(t *testing.T, e *streamstest.Env, names streams.Names, left func(*tes
 	return apptest.World{
 		Open: func(t *testing.T) (app.Provider, func()) {
 			nc := e.Connect()
-			return &external.Apps{NC: nc, Names: names, Versions: versions(t), Startup: 40 * time.Second}, nc.Close
+			return &external.Apps{NC: nc, Names: names, Versions: versions(t), Env: apptest.Env, Startup: 40 * time.Second}, nc.Close
 		},
 		Left: left,
 	}

@@ -46,8 +46,9 @@ type Config struct {
 	Host         string // IP address of the releases; 127.0.0.1 when empty
 	First, Last  int    // ports of the releases; the system chooses when they are zero
 	Versions     map[string]app.Program
-	Health       string        // path that a live release answers with a status below 400; / when empty
-	Startup      time.Duration // until it has to answer; 60 s when 0
+	Env          map[string]string // that Deploy gets for every release: like those of versions, its values are in no message that is told
+	Health       string            // path that a live release answers with a status below 400; / when empty
+	Startup      time.Duration     // until it has to answer; 60 s when 0
 	Log          *slog.Logger
 }
 
@@ -55,6 +56,7 @@ type Config struct {
 type Apps struct {
 	config  Config
 	tenants app.Homes
+	values  []string // of the configuration, that are not told
 	client  *http.Client
 	stop    context.CancelFunc
 	ended   chan struct{}
@@ -88,7 +90,7 @@ func Open(c Config) (*Apps, error) {
 		return nil, fmt.Errorf("cannot keep what is known of releases: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	a := &Apps{config: c, tenants: app.Homes{Dir: filepath.Join(dir, "tenants")}, stop: cancel, ended: make(chan struct{}), locks: map[string]*sync.Mutex{}}
+	a := &Apps{config: c, tenants: app.Homes{Dir: filepath.Join(dir, "tenants")}, values: app.Configured(c.Env, c.Versions), stop: cancel, ended: make(chan struct{}), locks: map[string]*sync.Mutex{}}
 	a.client = &http.Client{
 		Timeout: 2 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{DisableKeepAlives: true},
@@ -255,7 +257,7 @@ func (a *Apps) await(ctx context.Context, r *app.Release, at *record) (string, e
 		case now.Running && a.healthy(ctx, address):
 			return address, a.note(at, func(has *record) { has.Healthy = true })
 		case at.Healthy && time.Since(begun) > a.config.Startup:
-			return "", providers.Errorf(providers.Unavailable, "the release %s was healthy once, and does not answer %s now. %s", r.Name, a.config.Health, app.Hide(at.Unit.Home, now.Message))
+			return "", providers.Errorf(providers.Unavailable, "the release %s was healthy once, and does not answer %s now. %s", r.Name, a.config.Health, app.Hide(at.Unit.Home, now.Message, a.values))
 		case at.Healthy: // it starts again
 		case now.Ends >= crashes:
 			return "", a.unhealthy(ctx, r, at, cmp.Or(now.Message, "it has ended"))
@@ -270,7 +272,7 @@ func (a *Apps) await(ctx context.Context, r *app.Release, at *record) (string, e
 
 // unhealthy notes that a release has had its time, and ends its unit.
 func (a *Apps) unhealthy(ctx context.Context, r *app.Release, at *record, why string) error {
-	why = app.Hide(at.Unit.Home, why)
+	why = app.Hide(at.Unit.Home, why, a.values)
 	var left error
 	err := a.note(at, func(has *record) {
 		has.Failed, has.Problem = true, why
@@ -330,7 +332,7 @@ func (a *Apps) Look(ctx context.Context, namespace, name string) (app.Rollout, e
 	case at.Healthy && now.Running:
 		to.Status, to.Ready = "ready", true
 	case now.Message != "":
-		to.Status = app.Hide(at.Unit.Home, now.Message)
+		to.Status = app.Hide(at.Unit.Home, now.Message, a.values)
 	}
 	return to, nil
 }

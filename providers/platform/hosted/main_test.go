@@ -35,7 +35,7 @@ func program(version string) app.Program {
 }
 
 func config(t *testing.T, e hosted.Engine) hosted.Config {
-	c := hosted.Config{Dir: t.TempDir(), Engine: e, Installation: installation, Startup: 40 * time.Second, Versions: map[string]app.Program{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	c := hosted.Config{Dir: t.TempDir(), Engine: e, Installation: installation, Startup: 40 * time.Second, Versions: map[string]app.Program{}, Env: apptest.Env, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	for _, v := range apptest.Versions {
 		c.Versions[v] = program(v)
 	}

@@ -25,9 +25,10 @@ import (
 type Apps struct {
 	Gateway  *knative.Gateway // whose owner no gateway for services has
 	Versions map[string]app.Program
-	Health   string        // path that a live release answers with a status below 400; / when empty
-	Startup  time.Duration // until a release has to be ready, with the time in which its image is got; 60 s when 0
-	Grace    time.Duration // for which a release that was never ready may have failed; 30 s when 0
+	Env      map[string]string // that Deploy gets for every release: like those of versions, its values are in no message that is told
+	Health   string            // path that a live release answers with a status below 400; / when empty
+	Startup  time.Duration     // until a release has to be ready, with the time in which its image is got; 60 s when 0
+	Grace    time.Duration     // for which a release that was never ready may have failed; 30 s when 0
 }
 
 var _ app.Virtual = (*Apps)(nil)
@@ -94,7 +95,7 @@ func (a *Apps) Forget(ctx context.Context, t app.Tenant) error {
 // Deploy has a release run, and returns its address when it is ready. It waits for as long as ctx, or until the release has had its time.
 func (a *Apps) Deploy(ctx context.Context, r app.Release) (string, error) {
 	address, err := a.deploy(ctx, &r)
-	return address, app.RedactError(err, r.Secrets)
+	return address, app.RedactError(err, r.Secrets, app.Configured(a.Env, a.Versions))
 }
 
 func (a *Apps) deploy(ctx context.Context, r *app.Release) (string, error) {
@@ -267,13 +268,13 @@ func (a *Apps) Look(ctx context.Context, namespace, name string) (app.Rollout, e
 	return to, nil
 }
 
-// hide is a message without the secrets of a release. Where these cannot be read, it is only said that there is one.
+// hide is a message without the secrets of a release, and without values of the configuration. Where these cannot be read, it is only said that there is one.
 func (a *Apps) hide(ctx context.Context, req providers.Request, message string) string {
 	files, err := a.Gateway.Files(ctx, req)
 	if err != nil {
 		return fmt.Sprintf("its message is in the cluster, and not told: %v", err)
 	}
-	return app.Redact(message, app.Words(files...))
+	return app.Redact(message, append(app.Words(files...), app.Configured(a.Env, a.Versions)...))
 }
 
 // Remove ends a release, and returns when nothing of it is left. That there is none, or only somebody else's, is fine.

@@ -37,7 +37,7 @@ func open(t *testing.T, c *clustertest.Cluster) *knative.Apps {
 	require.NoError(t, err)
 	self, err := os.Executable()
 	require.NoError(t, err)
-	a := &knative.Apps{Gateway: g, Versions: map[string]app.Program{}, Health: "/health", Startup: 40 * time.Second, Grace: 2 * time.Second}
+	a := &knative.Apps{Gateway: g, Versions: map[string]app.Program{}, Env: apptest.Env, Health: "/health", Startup: 40 * time.Second, Grace: 2 * time.Second}
 	for _, v := range apptest.Versions {
 		a.Versions[v] = app.Program{Command: []string{self, "application", v}, Image: "registry.test/app:" + v}
 	}

@@ -121,6 +121,9 @@ func (a *Apps) spec(r *app.Release) (service.Spec, error) {
 
 func (a *Apps) home(r *app.Release) string { return a.gateway.Home(r.Namespace, r.Name) }
 
+// hide is a message of a release without its secrets, and without values of the configuration.
+func (a *Apps) hide(home, message string) string { return app.Hide(home, message, a.values) }
+
 // lastBytes bound what is told of the log of a release that has failed.
 const lastBytes = 4096
 
@@ -136,7 +139,7 @@ func (a *Apps) await(ctx context.Context, r *app.Release) (string, error) {
 		case now.Ready == machines.True && now.Route == machines.True:
 			return strings.TrimPrefix(now.URL, "http://"), nil
 		case now.Reason == service.ReasonRevisionFailed:
-			return "", &app.UnhealthyError{Release: r.Name, Reason: app.Hide(a.home(r), now.Message), Log: app.Hide(a.home(r), a.gateway.LastLines(r.Namespace, r.Name, lastBytes))}
+			return "", &app.UnhealthyError{Release: r.Name, Reason: a.hide(a.home(r), now.Message), Log: a.hide(a.home(r), a.gateway.LastLines(r.Namespace, r.Name, lastBytes))}
 		}
 		if err := wait.Pause(ctx, poll); err != nil {
 			return "", err
@@ -155,7 +158,7 @@ func (a *Apps) Look(ctx context.Context, namespace, name string) (app.Rollout, e
 	case at.Ready:
 		at.Status = "ready"
 	case o.Ready == machines.False:
-		at.Status = strings.TrimSuffix(o.Reason+": "+app.Hide(a.gateway.Home(namespace, name), o.Message), ": ")
+		at.Status = strings.TrimSuffix(o.Reason+": "+a.hide(a.gateway.Home(namespace, name), o.Message), ": ")
 	}
 	return at, nil
 }

@@ -29,7 +29,7 @@ const mostWords, mostWordBytes = 256, 64 << 10
 // Lines tells what releases have written since this was opened, and write: whole lines, without secrets, without the values of variables of the configuration, and without what steers a terminal.
 // It returns when ctx ends, after a last look. It is called once.
 func (a *Apps) Lines(ctx context.Context, tell func(app.Line)) {
-	r := &reader{Apps: a, tell: tell, logs: map[string]*log{}, before: a.before, values: values(&a.config)}
+	r := &reader{Apps: a, tell: tell, logs: map[string]*log{}, before: a.before, values: a.values}
 	defer func() {
 		for _, l := range r.logs {
 			_ = l.file.Close() // it was only read
@@ -39,19 +39,6 @@ func (a *Apps) Lines(ctx context.Context, tell func(app.Line)) {
 		r.pass()
 	}
 	r.pass()
-}
-
-// values are what the variables of all releases have, as they may have passwords.
-func values(c *Config) (list []string) {
-	list = app.Values(c.Env)
-	for _, v := range c.Versions {
-		list = append(list, app.Values(v.Env)...)
-	}
-	for i := range list {
-		list[i] = clean(list[i])
-	}
-	slices.Sort(list)
-	return slices.Compact(list)
 }
 
 // reader reads the logs of all releases.
@@ -149,9 +136,9 @@ func (r *reader) news(l *log, learns, last bool) {
 	}
 	l.at += left + int64(len(lines))
 	words := slices.Concat(l.words, r.values)
-	text := clean(string(lines))
+	text := app.Printable(string(lines))
 	if last {
-		if rest := clean(string(rest)); app.EndsWithin(rest, words) {
+		if rest := app.Printable(string(rest)); app.EndsWithin(rest, words) {
 			left += int64(len(rest))
 		} else {
 			text += rest
@@ -188,10 +175,10 @@ func (l *log) begins(at int64) bool {
 	return err == nil && before[0] == '\n'
 }
 
-// learn keeps words that it had not, the first ones: those are this server's.
+// learn keeps words that it had not, the first ones: those are this server's, but where this server was started later, and the release has put many others there meanwhile.
 func (l *log) learn(words []string) {
 	for _, w := range words {
-		w = clean(w)
+		w = app.Printable(w)
 		if len(l.words) == mostWords || l.bytes+len(w) > mostWordBytes {
 			continue
 		}
@@ -229,14 +216,4 @@ func parts(text string) (list []string) {
 		}
 	}
 	return list
-}
-
-// clean is a text without what steers a terminal.
-func clean(text string) string { return strings.Map(printed, strings.ToValidUTF8(text, "?")) }
-
-func printed(r rune) rune {
-	if r < ' ' && r != '\t' && r != '\n' || r >= 0x7f && r < 0xa0 {
-		return -1
-	}
-	return r
 }

@@ -39,7 +39,7 @@ func config(t *testing.T, dir string) process.Config {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	c := process.Config{
-		Dir: dir, Startup: 40 * time.Second, Grace: 5 * time.Second, Versions: map[string]app.Program{},
+		Dir: dir, Startup: 40 * time.Second, Grace: 5 * time.Second, Versions: map[string]app.Program{}, Env: apptest.Env,
 		Self: []string{"/usr/bin/env", "GORACE=" + quick, self, "run-template"},
 		Log:  slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}

@@ -21,7 +21,7 @@ type Config struct {
 	Host                string                 // IP address of the sockets; 127.0.0.1 when empty
 	Ports               process.Ports          // of the sockets; the system chooses when it is zero
 	Versions            map[string]app.Program // by lower case letters, digits, and ._- within; each has a command, which is looked up in PATH once, by Open
-	Env                 map[string]string      // that Deploy gets for every release: like that of versions, its values are in no line that is told
+	Env                 map[string]string      // that Deploy gets for every release: like those of versions, its values are in no message and no line that is told
 	Limits              builtin.Limits         // of each process; 1024 open files when zero
 	FirstUser, LastUser int                    // that tenants get, one each but the last, under which those of the others are ended; this server has to be root. Processes are its own user's when they are zero
 	Health              string                 // path that a live release answers with a status below 400; / when empty
@@ -46,6 +46,7 @@ type Apps struct {
 	missing map[string]error // of controllers that there are not
 	homes   sync.Mutex       // what is written into the directory of a release, and when that is removed
 	before  map[string]int64 // sizes of the logs that were there when it was opened, by path
+	values  []string         // of the configuration, that are not told
 }
 
 // Open takes up what an earlier server left running. It fails when another one has the directory.
@@ -80,7 +81,7 @@ func Open(c Config) (*Apps, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot run applications of tenants: %w", err)
 	}
-	a := &Apps{gateway: g, config: c, before: map[string]int64{}}
+	a := &Apps{gateway: g, config: c, before: map[string]int64{}, values: app.Configured(c.Env, c.Versions)}
 	for _, l := range g.Logs() {
 		if info, err := os.Stat(l.Path); err == nil {
 			a.before[l.Path] = info.Size()

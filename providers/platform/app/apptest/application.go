@@ -15,6 +15,9 @@ import (
 // Versions are those that every world has: two good ones, one that ends at once, and one that tells its secret as it does.
 var Versions = []string{"1.0", "1.1", "sick", "leaky"}
 
+// Env is what the configuration of every world has for all releases. Its values may be passwords: "leaky" tells them, too.
+var Env = map[string]string{"API_KEY": "key-of-the-platform"}
+
 // Facts are what an application tells of itself.
 type Facts struct {
 	Version, Port, Tenant, Dir, Home, Work, Secret string
@@ -39,7 +42,7 @@ func Application(version string) int {
 		fmt.Fprintln(os.Stderr, "the schema is not there")
 		return 5
 	case "leaky":
-		fmt.Fprintf(os.Stderr, "cannot enter %s, nor postgres://other:word@db: the password secret is wrong\n", secret)
+		fmt.Fprintf(os.Stderr, "cannot enter %s by %s, nor postgres://other:word@db: the password secret is wrong\n", secret, os.Getenv("API_KEY"))
 		return 6
 	}
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -21,7 +21,7 @@ import (
 
 // Suite is a kind of provider with what the contract needs to be asked of it.
 type Suite struct {
-	// World makes a place for one test, with [Versions].
+	// World makes a place for one test, with [Versions] and [Env].
 	World func(t *testing.T) World
 	// Ephemeral says that its releases have no directories.
 	Ephemeral bool
@@ -72,7 +72,7 @@ func opened(t *testing.T, w World) app.Provider {
 func Release(number int, version string) app.Release {
 	return app.Release{
 		Namespace: "default", Tenant: "tenant-acme", Name: fmt.Sprintf("tenant-acme-r%d", number), Owner: owner, Fence: uint64(10 * number), Attempt: "deploy-1", // #nosec G115 -- of a test
-		Version: version, Env: map[string]string{"TENANT_ID": "acme"}, Secrets: map[string]string{"DATABASE_URL": "postgres://acme:secret@db/acme"},
+		Version: version, Env: map[string]string{"TENANT_ID": "acme", "API_KEY": Env["API_KEY"]}, Secrets: map[string]string{"DATABASE_URL": "postgres://acme:secret@db/acme"},
 	}
 }
 
@@ -193,10 +193,11 @@ func secrets(t *testing.T, w World) {
 	require.ErrorAs(t, err, &unhealthy)
 	require.NotContains(t, unhealthy.Log, "secret")
 	require.NotContains(t, unhealthy.Log, "word@")
-	require.ErrorContains(t, err, "cannot enter ***, nor postgres://other:***@db: the password *** is wrong")
+	require.NotContains(t, unhealthy.Log, Env["API_KEY"])
+	require.ErrorContains(t, err, "cannot enter *** by ***, nor postgres://other:***@db: the password *** is wrong")
 	at, err := p.Look(t.Context(), "default", "tenant-acme-r1")
 	require.NoError(t, err)
-	require.Contains(t, at.Status, "the password *** is wrong")
+	require.Contains(t, at.Status, "cannot enter *** by ***, nor postgres://other:***@db: the password *** is wrong")
 }
 
 func older(t *testing.T, w World) {
