@@ -123,6 +123,7 @@ type Upgrade struct {
 	Weight   int    `json:"weight"` // of the new application, in percent: what the step sets, or has set
 	Hold     int    `json:"holdSeconds"`
 	Approval bool   `json:"approval,omitempty"` // each share but the first waits for approve
+	Redeploy bool   `json:"redeploy,omitempty"` // also to the same version
 }
 
 // Shifted is how the new application did at a weight.

@@ -101,7 +101,7 @@ var events = slices.Concat([]machines.EventType{
 	{Name: EventReady, Class: machines.ClassState, Doc: "The tenant has its own instance."},
 	{Name: EventUpgradeStarted, Class: machines.ClassState, Doc: "The tenant is to get another version."},
 	{Name: EventUpgradePlanned, Class: machines.ClassState, Doc: "The version is known, and may be had."},
-	{Name: EventUpgradeUnneeded, Class: machines.ClassState, Doc: "The tenant has that version."},
+	{Name: EventUpgradeUnneeded, Class: machines.ClassState, Doc: "The tenant has that version, and nothing was deployed; with redeploy, it would be."},
 	{Name: EventUpgradeShifting, Class: machines.ClassProgress, Doc: "The new version gets a share of the traffic, and is watched."},
 	{Name: EventUpgradeShifted, Class: machines.ClassResource, Doc: "The new version did well with its share."},
 	{Name: EventUpgradeWaiting, Class: machines.ClassState, Doc: "The new version keeps the share that it has until the next one is approved."},

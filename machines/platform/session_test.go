@@ -376,6 +376,24 @@ func TestAnUpgradeToTheSameVersionFindsWhereToExport(t *testing.T) {
 	require.Equal(t, platform.Retiring, l.e.State)
 }
 
+// What a release gets of the configuration is of when it is deployed: another one of the same version gets it anew, and downgrade leads where it led.
+func TestTheSameVersionIsDeployedAnewWhereThatIsAskedFor(t *testing.T) {
+	t.Parallel()
+	l := upgraded(t)
+	before := l.data().Previous
+	for _, body := range []string{`{"version":"2","redeploy":true,"weights":[100]}`, `{"redeploy":true,"weights":[100]}`} {
+		l.step(machines.Input{Command: platform.CommandUpgrade, Body: json.RawMessage(body)})
+		for _, g := range []session.Stage{{Effect: "plan", Done: "planned", Body: platform.Plan{Version: "2"}}, {Effect: "migrate", Done: "migrated"}, {Effect: "deploy", Done: "deployed"}, {Effect: "shift", Done: "shifted"}, {Effect: "retire", Done: "retired"}} {
+			require.Contains(t, l.e.Effects, g.Effect, body)
+			l.step(machinetest.Report(t, g.Done, l.e.Effects[g.Effect].ID, g.Body))
+		}
+		require.Equal(t, platform.Ready, l.e.State)
+		require.Equal(t, "2", l.data().Version)
+		require.Equal(t, before, l.data().Previous)
+	}
+	require.Equal(t, 4, l.data().Release)
+}
+
 // Whoever says that the tenant is ready again has not said that nothing of the new release is left.
 func TestAReleaseThatCouldNotBeWithdrawnStaysInTheLedger(t *testing.T) {
 	t.Parallel()
@@ -492,7 +510,7 @@ func input(r *machinetest.Run) machines.Input {
 		name := rapid.SampledFrom([]string{"request", "request", "approve", "pause", "resume", "cancel", "retry", "rollback", "resolve", "upgrade", "upgrade", "downgrade", "deprovision"}).Draw(t, "command")
 		body := map[string]string{
 			"request": rapid.SampledFrom([]string{`{}`, `{"data":"shared","onFailure":"rollback"}`, `{"approval":true}`, `{"preferredSlug":"x","idleSeconds":60}`}).Draw(t, "body"),
-			"resolve": `{"outcome":"ready"}`, "deprovision": `{"tenant":"acme"}`, "upgrade": rapid.SampledFrom([]string{`{}`, `{"version":"2","weights":[50,100]}`, `{"version":"2","approval":true}`}).Draw(t, "upgrade"),
+			"resolve": `{"outcome":"ready"}`, "deprovision": `{"tenant":"acme"}`, "upgrade": rapid.SampledFrom([]string{`{}`, `{"redeploy":true}`, `{"version":"2","weights":[50,100]}`, `{"version":"2","approval":true}`}).Draw(t, "upgrade"),
 		}[name]
 		return machines.Input{Command: name, Body: json.RawMessage(body)}
 	case "timer":

@@ -47,7 +47,7 @@ var (
 	reversible = &guard{Name: "not promoted", Doc: "the new version has all traffic, and the old one is going; downgrade leads back", Holds: func(s *step) bool { return s.Data.Step != stepPromote }}
 	stuck      = kind.In(session.RollbackStuck)
 	isThere    = session.And(kind.In(session.Executing), "same version", func(s *step) bool {
-		return cmp.Or(s.Data.Upgrade.To, machines.Body[Plan](s).Version) == s.Data.Version
+		return !s.Data.Upgrade.Redeploy && cmp.Or(s.Data.Upgrade.To, machines.Body[Plan](s).Version) == s.Data.Version
 	})
 	pruning  = session.And(kind.In(session.Executing), "no other version", func(s *step) bool { return s.Data.Upgrade.Release == s.Data.Release })
 	more     = session.And(kind.In(session.Executing), "more weights", func(s *step) bool { return s.Data.Upgrade.Weight < 100 })
@@ -99,14 +99,15 @@ func upgrades() []edge {
 		edge{From: only(Withdrawing), On: session.CommandResolve, If: resolved, To: Ready, Do: byHand, Emit: only(EventResolved, session.EventTransitioned)})
 }
 
-func start(s *step, to, channel string, steps Steps) {
+func start(s *step, u Upgrade, steps Steps) {
 	d := s.Data
 	s.Fail(nil)
 	if len(steps.Weights) == 0 {
 		steps.Weights = []int{5, 25, 50, 100}
 	}
 	d.Releases++
-	d.Upgrade = &Upgrade{From: d.Version, To: to, Channel: channel, Release: d.Releases, Weights: steps.Weights, Hold: cmp.Or(steps.Hold, 30), Approval: steps.Approval}
+	u.From, u.Release, u.Weights, u.Hold, u.Approval = d.Version, d.Releases, steps.Weights, cmp.Or(steps.Hold, 30), steps.Approval
+	d.Upgrade = &u
 	d.CompletedAt = time.Time{}
 	kind.Tell(s, EventUpgradeStarted, map[string]any{"upgrade": d.Upgrade})
 	kind.Transitioned(s)
@@ -115,10 +116,12 @@ func start(s *step, to, channel string, steps Steps) {
 
 func upgrade(s *step) {
 	b := machines.Body[UpgradeBody](s)
-	start(s, b.Version, cmp.Or(b.Channel, s.Data.Request.Channel), b.Steps)
+	start(s, Upgrade{To: b.Version, Channel: cmp.Or(b.Channel, s.Data.Request.Channel), Redeploy: b.Redeploy}, b.Steps)
 }
 
-func downgrade(s *step) { start(s, s.Data.Previous, "", machines.Body[DowngradeBody](s).Steps) }
+func downgrade(s *step) {
+	start(s, Upgrade{To: s.Data.Previous}, machines.Body[DowngradeBody](s).Steps)
+}
 
 // prune is the last step of an upgrade alone, to the release that is served.
 func prune(s *step) {
@@ -158,7 +161,7 @@ func leave(s *step, event string, more map[string]any) {
 func unneeded(s *step) {
 	s.Data.replan(machines.Body[Plan](s))
 	s.Fail(nil) // of an earlier try of the plan
-	leave(s, EventUpgradeUnneeded, map[string]any{})
+	leave(s, EventUpgradeUnneeded, map[string]any{"reason": "the tenant has this version, and nothing was deployed: with redeploy, another release of it is, with what is configured now"})
 }
 
 // replan keeps of the plan of an upgrade what outlasts it: the server may have somewhere to export to by now, or no more.
@@ -175,7 +178,10 @@ func promote(d *Data) {
 	if u.Release == d.Release { // prune
 		return
 	}
-	d.Previous, d.Version, d.App, d.Release = d.Version, u.To, u.App, u.Release
+	if u.To != d.Version { // else it is where downgrade leads still
+		d.Previous = d.Version
+	}
+	d.Version, d.App, d.Release = u.To, u.App, u.Release
 }
 
 func left(s *step) {

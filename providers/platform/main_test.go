@@ -70,6 +70,9 @@ func application(version string) int {
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		fmt.Fprint(w, version, " ", os.Getenv("TENANT_ID"), " ", os.Getenv("DATABASE_NAME"), " ", os.Getenv("STORAGE_BUCKET"), " ", os.Getenv("PRIMARY_DOMAIN"))
+		if key, err := os.ReadFile(os.Getenv("KEY_FILE")); err == nil {
+			fmt.Fprint(w, " ", string(key), " ", os.Getenv("COLOR"))
+		}
 	})}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/bcc94042/instar/internal/postgres"
 	"github.com/bcc94042/instar/machines"
+	sessions "github.com/bcc94042/instar/machines/database"
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/machines/session"
 	"github.com/bcc94042/instar/providers/database"
@@ -148,6 +149,16 @@ func TestALifeOfATenant(t *testing.T) {
 	require.Equal(t, machine.Ready, l.e.State, "%v", l.e.LastError)
 	require.Equal(t, "1.1", l.data().Version, "%v", l.e.LastError)
 	require.Equal(t, "1.1", l.says()[:3])
+
+	l.Env = map[string]string{"COLOR": "red"}
+	l.Secrets = func(string, *sessions.Allocated) (map[string]string, error) {
+		return map[string]string{"KEY": "rotated"}, nil
+	}
+	l.command("upgrade", `{"channel":"next"}`)
+	require.Equal(t, "1.1 acme tenant_acme tenant-acme acme.example.test", l.says(), "it has that version")
+	l.command("upgrade", `{"channel":"next","redeploy":true,"weights":[100],"holdSeconds":1}`)
+	require.Equal(t, machine.Ready, l.e.State, "%v", l.e.LastError)
+	require.Equal(t, "1.1 acme tenant_acme tenant-acme acme.example.test rotated red", l.says())
 	l.command("upgrade", `{"version":"9"}`)
 	require.Equal(t, machine.Ready, l.e.State, "%v", l.e.LastError)
 	require.Equal(t, "PREFLIGHT_FAILED", l.e.LastError.Code)
