@@ -106,6 +106,14 @@ func late(s *step) {
 	fails(s, f)
 }
 
+// closing also ends the service of the name: an attempt to issue may be under way, or have told the proxy where its requests go, and nobody would renew the certificate.
+func closing(do func(*step)) func(*step) {
+	return func(s *step) {
+		do(s)
+		s.Data.Closed = true
+	}
+}
+
 func expire(s *step) {
 	s.Data.FailedFrom = PendingDNS
 	message := "the DNS records did not come in time"

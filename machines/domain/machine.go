@@ -127,8 +127,8 @@ var table = []machines.Edge[Data]{
 	{From: only(Verifying), On: TimeoutVerify, To: Failed, Do: late, Emit: only(EventFailed)},
 
 	{From: only(Issuing), On: ReportIssued, To: Active, Do: issued, Emit: only(EventIssued, EventActive)},
-	{From: only(Issuing), On: ReportIssueFailed, To: Failed, Do: fail, Emit: only(EventFailed)},
-	{From: only(Issuing), On: TimeoutIssue, To: Failed, Do: late, Emit: only(EventFailed)},
+	{From: only(Issuing), On: ReportIssueFailed, To: Failed, Do: closing(fail), Emit: only(EventFailed), Effects: only(EffectRoute)},
+	{From: only(Issuing), On: TimeoutIssue, To: Failed, Do: closing(late), Emit: only(EventFailed), Effects: only(EffectRoute)},
 
 	{From: only(Active), On: ReportRouted, To: machines.Same, Do: forget, Emit: only(EventRouted)},
 	{From: only(Active), On: ReportUnrouted, To: machines.Same, Reenter: true, Emit: only(EventUnrouted), Effects: only(EffectRoute)},

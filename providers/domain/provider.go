@@ -32,9 +32,14 @@ type Past struct {
 // mostPast is how many of them are remembered: tasks that are older than so many changes of hands are over.
 const mostPast = 16
 
-// Free is the row without its owner, and with the entity among those that have no claim.
+// Free is the row without its owner, and with the entity among those that have no claim. One that had none at a later version keeps that.
 func (r Row) Free(owner string, fence uint64) Row {
-	past := slices.DeleteFunc(slices.Clone(r.Past), func(p Past) bool { return p.Owner == owner })
+	past := slices.DeleteFunc(slices.Clone(r.Past), func(p Past) bool {
+		if p.Owner == owner {
+			fence = max(fence, p.Fence)
+		}
+		return p.Owner == owner
+	})
 	past = append(past, Past{owner, fence})
 	if len(past) > mostPast {
 		past = past[len(past)-mostPast:]
@@ -163,18 +168,22 @@ func (p *Provider) verify(ctx context.Context, b *machine.Task, owner string, fe
 	})
 }
 
-// route tells where the requests of a name go. A name that nobody has is claimed again: its row was lost.
+// route tells where the requests of a name go. A name that nobody has is claimed again: its row was lost. Where it is to be closed and the entity does not have it, nothing of it is served, and no
+// task of before may claim it.
 func (p *Provider) route(ctx context.Context, b *machine.Task, owner string, fence uint64) error {
-	return p.change(ctx, b.Host, owner, fence, func(r Row) (Row, error) {
-		if b.Closed && r.Owner != owner { // nothing of it is served
-			return r, nil
+	return unavailable(p.Table.Change(ctx, b.Host, func(r Row) (Row, error) {
+		if b.Closed && r.Owner != owner {
+			return r.Free(owner, fence), nil
+		}
+		if err := admit(r, b.Host, owner, fence); err != nil {
+			return r, err
 		}
 		if r.Route = &b.Route; b.Closed {
 			r.Route = nil
 		}
 		r.Owner, r.Token, r.Fence = owner, b.Token, fence
 		return r, nil
-	})
+	}))
 }
 
 // remove closes the name, forgets its certificate, and gives it back: afterwards it may be another's. Where the entity does not have it, no task of before may claim it.

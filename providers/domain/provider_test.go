@@ -225,6 +225,28 @@ func TestOldTasksChangeNothing(t *testing.T) {
 	require.Equal(t, "fenced", w.perform("a", "verify", 4, machine.Task{}).Code, "nor after another one had it")
 }
 
+// A certificate may come when its domain has failed, as that had waited for long enough: its name is not served then, as nobody would renew it. Nor is one that nobody has, or another one.
+func TestWhatIsClosedIsNotServedByACertificateThatComesLate(t *testing.T) {
+	t.Parallel()
+	for what, row := range map[string]domain.Row{
+		"its own":       {Owner: "default.acme.a", Token: "token", Fence: 4, Route: &route},
+		"nobody's":      {},
+		"another one's": {Owner: "default.acme.b", Fence: 2},
+	} {
+		w := setup(t)
+		w.ca.during = func() {
+			w.rows.all[host] = row
+			require.Nil(t, w.perform("a", "route", 5, machine.Task{Route: route, Closed: true}), what)
+		}
+		require.NotNil(t, w.perform("a", "issue", 4, machine.Task{Route: route}), what)
+		require.Nil(t, w.rows.all[host].Route, what)
+	}
+	w := setup(t)
+	require.Nil(t, w.perform("a", "remove", 9, machine.Task{}))
+	require.Nil(t, w.perform("a", "route", 5, machine.Task{Route: route, Closed: true}))
+	require.Equal(t, "fenced", w.perform("a", "route", 7, machine.Task{Route: route}).Code, "what is older forgets nothing")
+}
+
 // A name that an entity of another machine has is bound by nobody, whatever the records say.
 func TestANameOfAnotherMachineIsNotTakenAway(t *testing.T) {
 	t.Parallel()
