@@ -69,6 +69,11 @@ var undoing = map[string]string{
 	database.KindDatabase: "delete_database", database.KindReplication: "remove_replication", database.KindFence: "lift_fence",
 }
 
+// Unbound reports whether the last undo has removed the custom domain.
+func (d *Data) Unbound() bool {
+	return slices.ContainsFunc(d.Undone, func(r session.ActionResult) bool { return r.Action == undoing[KindDomain] && r.Done })
+}
+
 // Undo are the actions that take back what a ledger has, in the reverse order of creation. Of several releases there is one action for each, by its name.
 func Undo(ledger []session.Entry) []session.Action {
 	var list []session.Action

@@ -3,6 +3,7 @@
 package platform_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	machine "github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/machines/session"
 	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/platform"
 )
 
 // The address of a release that ends may be another tenant's next: so none ends while a name leads there, whoever has bound it.
@@ -47,6 +49,32 @@ func TestAReleaseStaysWhileADomainLeadsThere(t *testing.T) {
 	}
 	_, err = w.Apps.Look(t.Context(), "default", app.Name)
 	require.True(t, providers.IsNotFound(err), "%v", err)
+}
+
+// late is where a name is bound when something else has happened that begins meanwhile.
+type late struct {
+	*bindings
+	meanwhile func()
+}
+
+func (l *late) Point(ctx context.Context, to platform.Binding) (string, error) {
+	l.meanwhile()
+	return l.bindings.Point(ctx, to)
+}
+
+// The undo has found no domain, as that was not bound yet: nothing of it may stay, as the address that it leads to may be another tenant's next.
+func TestADomainThatIsBoundAfterTheUndoIsTakenBack(t *testing.T) {
+	t.Parallel()
+	w, b := setup(t), task("default.acme.own")
+	app := twice[machine.App](w, "deploy", 1, b)
+	b.App, b.Platform.CustomDomain = &app, "shop.acme.test"
+	w.Domains = &late{w.bindings, func() {
+		undo := b
+		undo.Actions = machine.Undo(ledger(app.Name))
+		require.Nil(t, w.perform("own", "undo", 3, undo).Failure)
+	}}
+	require.NotNil(t, w.perform("own", "route", 2, b).Failure)
+	w.nothing()
 }
 
 // Whether a domain without a label is the session's is told by what its ledger says of it.

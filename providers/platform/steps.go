@@ -311,6 +311,9 @@ func (j *job) route(ctx context.Context) (any, error) {
 		return nil, err
 	}
 	key, err := j.lead(ctx, target{j.body.App, 1})
+	if err == nil && key != "" {
+		err = j.made(ctx, false, func(ctx context.Context) error { return j.Domains.Remove(ctx, j.binding()) })
+	}
 	return machine.Route{ID: j.body.PrimaryDomain, Domain: key}, err
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"github.com/bcc94042/instar/machines"
 	domains "github.com/bcc94042/instar/machines/domain"
+	machine "github.com/bcc94042/instar/machines/platform"
+	"github.com/bcc94042/instar/machines/session"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/domain"
 	"github.com/bcc94042/instar/providers/platform"
@@ -34,8 +36,10 @@ type engine struct {
 }
 
 func (e *engine) stored(_ context.Context, m *machines.Machine, key string) (*streams.Message, error) {
-	require.Equal(e.t, domains.Machine, m)
-	has, ok := e.all[key]
+	has, ok := e.all[m.Name+"/"+key]
+	if m == domains.Machine {
+		has, ok = e.all[key]
+	}
 	if !ok {
 		return nil, nil
 	}
@@ -271,6 +275,52 @@ func TestADomainThatChangesHandsIsNotTouched(t *testing.T) {
 		require.NoError(t, do(b), name)
 		require.Equal(t, domains.PendingDNS, e.all[shop].State, name)
 		require.Equal(t, "10.0.0.9:80", e.leads(), name)
+	}
+}
+
+// A bind that was not answered may be stored when its session has taken back all that it has made. What an undo has skipped, or the tenant has bound since, stays.
+func TestADomainThatItsSessionHasTakenBackIsCleared(t *testing.T) {
+	t.Parallel()
+	done := machine.Data{Request: machine.RequestBody{CustomDomain: "shop.example.com"}}
+	done.Undone = []session.ActionResult{{Action: "cancel_domain_binding", Done: true}, {Action: "remove_route", Done: true}}
+	left, other := done, done
+	left.Undone, other.Request.CustomDomain = done.Undone[1:], "www.example.com"
+	for name, c := range map[string]struct {
+		state  string
+		data   *machine.Data
+		before func(e *engine)
+		clears bool
+	}{
+		"cancelled":     {state: machine.Cancelled, data: &done, clears: true},
+		"rolled back":   {state: machine.RolledBack, data: &done, clears: true},
+		"closed":        {state: machine.Retired, data: &done, clears: true},
+		"begun anew":    {state: machine.ConfiguringDomain, data: &done},
+		"skipped":       {state: machine.RolledBack, data: &left},
+		"of other name": {state: machine.RolledBack, data: &other},
+		"looked at meanwhile": {state: machine.Cancelled, data: &done, clears: true, before: func(e *engine) {
+			require.Nil(t, e.does(shop, domains.ReportMissing, []byte(`{"data":{"problem":"there is no record"}}`)))
+		}},
+		"bound by the tenant meanwhile": {state: machine.Cancelled, data: &done, before: func(e *engine) {
+			require.Nil(t, e.does(shop, domains.CommandRemove, nil))
+			require.Nil(t, e.does(shop, domains.CommandBind, []byte(unlabelled)))
+		}},
+		"gone": {},
+	} {
+		e, b := start(t)
+		to := of("own")
+		to.Anew = true
+		_, err := b.Point(t.Context(), to)
+		require.NoError(t, err, name)
+		if c.data != nil {
+			s := machine.Machine.New("default", "acme", "own")
+			s.State, s.Data = c.state, c.data
+			e.all[machine.Machine.Name+"/default.acme.own"] = s
+		}
+		if c.before != nil {
+			e.before = func() { c.before(e) }
+		}
+		require.NoError(t, b.clear(t.Context(), binder(shop, "own")), name)
+		require.Equal(t, c.clears, e.all[shop].State == domains.Removed, name)
 	}
 }
 

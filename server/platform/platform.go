@@ -22,7 +22,7 @@ import (
 	"github.com/bcc94042/instar/server/tenants"
 )
 
-// Role is the name of the role that gives slugs free whose session is gone.
+// Role is the name of the role that gives slugs free whose session is gone, and removes domains that sessions have taken back.
 const Role = "platform"
 
 // RoleAudit is the name of the role that records in the audit what happens to sessions of this machine.
@@ -73,10 +73,11 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 		of := c.Limits[name]
 		sizes[name] = platform.Size{StorageBytes: n, Limits: app.Limits{Memory: of.Bytes(), Files: of.Files, Processes: of.Processes, CPU: of.Millis()}}
 	}
+	customs := &bindings{send: h.Deps.Commands.Ask, stored: h.Deps.Value, row: proxy.Row, keys: domainsOf(h.Indexes.Get(domains.Machine.Name))}
 	p := &platform.Provider{
 		Domain: c.Domain, Channels: c.Channels, Sizes: sizes, Env: c.Env, Health: domains.Health{Path: c.Health}, Readiness: c.Readiness,
 		Table: proxy, Issuer: proxy.Issuer, Apps: apps, Storage: buckets, Databases: databases, Place: databases.Place,
-		Domains: &bindings{send: h.Deps.Commands.Ask, stored: h.Deps.Value, row: proxy.Row, keys: domainsOf(h.Indexes.Get(domains.Machine.Name))}, Client: names, Direct: direct, Refuses: proxy.Refuses,
+		Domains: customs, Client: names, Direct: direct, Refuses: proxy.Refuses,
 		Quota: quota(c.Quota, proxy.Owners), Approval: func(*machines.Task) bool { return c.Approval }, Traffic: func(host, address string) platform.Traffic {
 			n := proxy.Traffic(host, address)
 			return platform.Traffic{Requests: n.Asked, Errors: n.Failures, Hung: n.Hung}
@@ -92,6 +93,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	h.Role(ctx, Role, func(ctx context.Context) error {
 		for {
 			sweep(ctx, h, proxy)
+			strays(ctx, h, customs)
 			if !wait.For(ctx, 10*time.Minute) {
 				return nil
 			}

@@ -151,6 +151,14 @@ func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
 	require.Equal(t, "1.0 acme tenant_acme 0", text, "a tenant that was closed begins anew")
 	w.send("acme", "anew", "deprovision", `{"tenant":"acme"}`)
 	w.ends("acme", "anew", machine.Retired)
+
+	w.OK("POST", "/v1/tenants/acme/domains/shop-acme-test/bind", `{"host":"shop.acme.test","route":{"targets":[{"address":"127.0.0.1:21099"}]},"labels":{"instar/session":"own"}}`) // as one that was under way
+	w.Kill()
+	w.Start()
+	require.Eventually(t, func() bool {
+		_, v := w.Do("GET", "/v1/tenants/acme/domains/shop-acme-test", "")
+		return v["state"] == "removed"
+	}, waitFor, tick, "a domain that its session had taken back is removed")
 }
 
 // named makes the records that a domain of a tenant needs, and waits until it is served.

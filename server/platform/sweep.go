@@ -5,9 +5,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/kv/index"
+	"github.com/bcc94042/instar/machines"
+	domains "github.com/bcc94042/instar/machines/domain"
 	machine "github.com/bcc94042/instar/machines/platform"
+	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/domain"
+	"github.com/bcc94042/instar/providers/platform"
 	"github.com/bcc94042/instar/server"
 	front "github.com/bcc94042/instar/server/domains"
 )
@@ -27,6 +32,85 @@ func sweep(ctx context.Context, h *server.Host, proxy *front.Front) {
 	}
 }
 
+// over are the states of a session that has nothing any more.
+var over = []string{machine.Retired, machine.RolledBack, machine.Cancelled}
+
+// strays removes custom domains that sessions have taken back, and that were bound afterwards: a command that was not answered in time may be stored later. The address that such a one leads to may
+// be another tenant's next.
+func strays(ctx context.Context, h *server.Host, b *bindings) {
+	all, sessions := h.Indexes.Get(domains.Machine.Name), h.Indexes.Get(machine.Machine.Name)
+	for _, ix := range []*index.Index{all, sessions} { // after a start, this is the sweep that there is for the next 10 minutes
+		select {
+		case <-ix.Ready():
+		case <-ctx.Done():
+			return
+		}
+	}
+	q := index.Query{
+		States: []string{domains.PendingDNS, domains.Verifying, domains.Issuing, domains.Active, domains.Failed, domains.Expired},
+		Labels: []index.Selector{{Label: labelSession, Op: index.Exists}}, Limit: 1000,
+	}
+	for {
+		page := all.List(q)
+		for _, item := range page.Items {
+			of := binder(item.Key, item.Labels[labelSession])
+			key := machines.Key(of.Namespace, of.Tenant, of.Session)
+			if s, known := sessions.Get(key); !known || !slices.Contains(over, s.State) {
+				continue
+			}
+			if err := b.clear(ctx, of); err != nil && ctx.Err() == nil {
+				h.Log.Warn("a custom domain that its session has taken back is kept until the next sweep", "domain", item.Key, "session", key, "error", err)
+			}
+		}
+		if q.After = page.Next; q.After == "" {
+			return
+		}
+	}
+}
+
+// binder is the session that a domain is labelled with.
+func binder(key, session string) platform.Binding {
+	parts := strings.SplitN(key, ".", 3)
+	return platform.Binding{Namespace: parts[0], Tenant: parts[1], Session: session}
+}
+
+// clear removes the domain of a session that says that it has removed it.
+func (b *bindings) clear(ctx context.Context, of platform.Binding) (err error) {
+	if of.Host, err = b.takenBack(ctx, &of); err != nil || of.Host == "" {
+		return err
+	}
+	return b.change(ctx, &of, func(at *bound) (name string, body any, err error) {
+		if !at.there || !at.own || at.state == domains.Removing {
+			return "", nil, nil
+		}
+		if host, err := b.takenBack(ctx, &of); err != nil || host != of.Host { // after the domain was read: a session that begins anew changes that, or waits until it has gone
+			return "", nil, err
+		}
+		return domains.CommandRemove, nil, nil
+	})
+}
+
+// takenBack is the custom domain that a session has removed with all that it had; empty where it has not. What its undo was told to skip, somebody may want to keep.
+func (b *bindings) takenBack(ctx context.Context, of *platform.Binding) (host string, err error) {
+	key := machines.Key(of.Namespace, of.Tenant, of.Session)
+	stored, err := b.stored(ctx, machine.Machine, key)
+	if err != nil {
+		return "", providers.Errorf(providers.Unavailable, "cannot read the session %s: %v", key, err)
+	}
+	if kv.Absent(stored) {
+		return "", nil
+	}
+	e, err := machine.Machine.Decode(stored.Data)
+	if err != nil {
+		return "", providers.Errorf(providers.Invalid, "cannot read the session %s: %v", key, err)
+	}
+	d, ok := e.Data.(*machine.Data)
+	if !ok || !slices.Contains(over, e.State) || !d.Unbound() {
+		return "", nil
+	}
+	return d.Request.CustomDomain, nil
+}
+
 // gone reports whether a session certainly has no slug any more. One that had it at a version which is newer than what is known of it has begun anew.
 func gone(sessions *index.Index, key string, version uint64) bool {
 	select {
@@ -35,7 +119,7 @@ func gone(sessions *index.Index, key string, version uint64) bool {
 		return false // not known yet
 	}
 	item, known := sessions.Get(key)
-	return known && item.Version >= version && slices.Contains([]string{machine.Retired, machine.RolledBack, machine.Cancelled}, item.State) || !known && sessions.Lacks(key)
+	return known && item.Version >= version && slices.Contains(over, item.State) || !known && sessions.Lacks(key)
 }
 
 // free gives a slug free, unless a task has spoken since.
