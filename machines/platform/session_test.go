@@ -394,6 +394,32 @@ func TestTheSameVersionIsDeployedAnewWhereThatIsAskedFor(t *testing.T) {
 	require.Equal(t, 4, l.data().Release)
 }
 
+// A tenant is upgraded for years, and its session is one value: what it has had and has no more is in its events.
+func TestTheLedgerDoesNotGrowWithUpgrades(t *testing.T) {
+	t.Parallel()
+	l := upgraded(t)
+	has := len(l.data().Ledger)
+	for range 20 {
+		l.step(machines.Input{Command: platform.CommandUpgrade, Body: json.RawMessage(`{"redeploy":true,"weights":[100]}`)})
+		for _, g := range [][2]string{{"plan", "planned"}, {"migrate", "migrated"}, {"deploy", "deployed"}} {
+			l.step(machinetest.Report(t, g[1], l.e.Effects[g[0]].ID, nil))
+		}
+		if l.data().Releases%2 == 0 {
+			l.step(machines.Input{Command: session.CommandCancel})
+			l.step(machinetest.Report(t, "withdrawn", l.e.Effects[platform.EffectWithdraw].ID, nil))
+		} else {
+			l.step(machinetest.Report(t, "shifted", l.e.Effects["shift"].ID, nil))
+			l.step(machinetest.Report(t, "retired", l.e.Effects["retire"].ID, nil))
+		}
+		require.Equal(t, platform.Ready, l.e.State)
+		require.True(t, slices.ContainsFunc(l.out.Messages, func(m machines.Message) bool {
+			return m.Name == session.EventResourceChanged && strings.Contains(string(m.Body), `"action":"deleted"`)
+		}), "it is told")
+		require.Len(t, l.data().Ledger, has)
+		require.Equal(t, []string{fmt.Sprintf("tenant-acme-r%d", l.data().Release)}, platform.Releases(l.data().Ledger))
+	}
+}
+
 // Whoever says that the tenant is ready again has not said that nothing of the new release is left.
 func TestAReleaseThatCouldNotBeWithdrawnStaysInTheLedger(t *testing.T) {
 	t.Parallel()

@@ -212,7 +212,7 @@ func notWithdrawn(s *step) {
 }
 
 func withdrawn(s *step) {
-	gone(kind, s, s.Data.Upgrade.Release)
+	gone(kind, s, s.Data.appName(s.Data.Upgrade.Release))
 	leave(s, EventUpgradeWithdrawn, map[string]any{})
 }
 
@@ -245,16 +245,13 @@ func (d *Data) releases(but int) (names []string) {
 	return names
 }
 
-// alone marks all releases as taken back but the one that is served.
-func alone(k *session.Kind[Data], s *step) {
-	names := s.Data.releases(s.Data.Release)
-	k.MarkIf(s, session.Undone, func(e *session.Entry) bool { return e.Kind == KindApp && slices.Contains(names, e.Name) })
-}
+// alone notes that all releases are taken back but the one that is served.
+func alone(k *session.Kind[Data], s *step) { gone(k, s, s.Data.releases(s.Data.Release)...) }
 
-// gone marks a release as taken back.
-func gone(k *session.Kind[Data], s *step, release int) {
-	name := s.Data.appName(release)
-	k.MarkIf(s, session.Undone, func(e *session.Entry) bool { return e.Kind == KindApp && e.Name == name })
+// gone notes that releases are taken back. They leave the ledger when that is told: a tenant may be upgraded for years, and a session is one value.
+func gone(k *session.Kind[Data], s *step, names ...string) {
+	k.MarkIf(s, session.Undone, func(e *session.Entry) bool { return e.Kind == KindApp && slices.Contains(names, e.Name) })
+	s.Data.Ledger = slices.DeleteFunc(slices.Clone(s.Data.Ledger), func(e session.Entry) bool { return e.Kind == KindApp && e.State == session.Undone })
 }
 
 // advance is the upgrade after the result of one of its steps.
