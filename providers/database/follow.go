@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"slices"
 
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database/catalog"
@@ -97,18 +98,14 @@ func (j *job) alone(ctx context.Context) (verified machine.Verified, err error) 
 
 // follow compares everything, and raises the fence when little is left to compare.
 func (j *job) follow(ctx context.Context) (v machine.Verified, err error) {
-	if err := j.link.Note(ctx); err != nil { // which is there since the copy; where it was lost, everything is compared from here on
-		return v, err
-	}
-	j.mover.Tables = j.kinds(catalog.Reference) // others write there, too, before and after
-	shared, err := j.mover.Verify(ctx, true)
+	untold, err := j.link.Note(ctx, j.source.Hold) // which is there since the copy; where it was lost, everything is compared from here on
 	if err != nil {
 		return v, err
 	}
-	if err := unequal(&shared); err != nil {
+	if _, err := j.whole(ctx, untold); err != nil { // so that little is left to do of it
 		return v, err
 	}
-	j.mover.Tables = j.kinds(catalog.Tenant, catalog.Child)
+	j.mover.Tables = slices.DeleteFunc(slices.Clone(j.report.Tables), func(t *catalog.Table) bool { return slices.Contains(untold, t) })
 	rows, open, err := j.narrow(ctx)
 	if err != nil {
 		return v, err
@@ -122,6 +119,10 @@ func (j *job) follow(ctx context.Context) (v machine.Verified, err error) {
 		return v, err
 	}
 	repaired, err := j.last(ctx, open)
+	if err != nil {
+		return v, err
+	}
+	shared, err := j.whole(ctx, untold)
 	if err != nil {
 		return v, err
 	}
@@ -161,7 +162,7 @@ func (j *job) narrow(ctx context.Context) (rows int64, open pending, err error) 
 		}
 		open = pending{}
 		open.add(still...)
-		if err := j.mover.Again(ctx, open.in(j.kinds(catalog.Child))); err != nil && pg.State(err) != pg.UniqueViolation {
+		if err := j.mover.Again(ctx, open.in(j.kinds(catalog.Reference, catalog.Child))); err != nil && pg.State(err) != pg.UniqueViolation {
 			return 0, nil, err
 		}
 	}
@@ -172,24 +173,26 @@ func (j *job) last(ctx context.Context, open pending) (repaired int, err error) 
 	if err := j.catchUp(ctx, open); err != nil {
 		return 0, err
 	}
-	still, err := j.mover.Still(ctx, open.in(j.mover.Tables))
-	if err != nil || len(still) == 0 {
-		return 0, err
-	}
-	if err := j.mover.Again(ctx, still); err != nil {
-		return 0, err
-	}
-	left, err := j.mover.Still(ctx, still)
+	repaired, left, err := j.mover.Settle(ctx, open.in(j.mover.Tables))
 	if err != nil {
 		return 0, err
 	}
 	if len(left) > 0 {
 		return 0, differing(left)
 	}
-	return len(still), nil
+	return repaired, nil
 }
 
-// catchUp waits until the target has what was committed before, takes over what was written of children, which are not replicated, and makes
+// whole compares tables as they are now, each at one moment, and copies again what differs: others write there, too, before and after.
+func (j *job) whole(ctx context.Context, tables []*catalog.Table) (v mover.Verified, err error) {
+	j.mover.Tables = tables
+	if v, err = j.mover.Verify(ctx, true); err == nil {
+		err = unequal(&v)
+	}
+	return v, err
+}
+
+// catchUp waits until the target has what was committed before, takes over what was written of children and of what is copied whole, which are not replicated, and makes
 // all that was written pending. What it has not taken over, it reads again. What is committed meanwhile is for the next time: a tenant may write without a pause.
 func (j *job) catchUp(ctx context.Context, open pending) error {
 	mark, err := j.link.Mark(ctx)
@@ -207,7 +210,7 @@ func (j *job) catchUp(ctx context.Context, open pending) error {
 		}
 		open.add(written.in(j.mover.Tables)...)
 		// Where a row has taken a value that another had, both are read together, by the next round.
-		if err := j.mover.Again(ctx, written.in(j.kinds(catalog.Child))); err != nil && pg.State(err) != pg.UniqueViolation {
+		if err := j.mover.Again(ctx, written.in(j.kinds(catalog.Reference, catalog.Child))); err != nil && pg.State(err) != pg.UniqueViolation {
 			return err
 		}
 		if err := j.link.Forget(ctx, noted.Until, j.source.Hold); err != nil {

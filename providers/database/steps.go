@@ -234,7 +234,10 @@ func (j *job) fence(ctx context.Context) error {
 
 // replicate returns when the initial copies are done and the target has caught up.
 func (j *job) replicate(ctx context.Context) error {
-	for _, do := range []func(context.Context) error{j.link.Note, j.link.Publish, j.link.Slot, j.link.Subscribe} {
+	if _, err := j.link.Note(ctx, j.source.Hold); err != nil {
+		return err
+	}
+	for _, do := range []func(context.Context) error{j.link.Publish, j.link.Slot, j.link.Subscribe} {
 		if err := do(ctx); err != nil {
 			return err
 		}
@@ -260,7 +263,7 @@ func (j *job) verify(ctx context.Context) (_ any, err error) {
 	if err := j.fence(ctx); err != nil {
 		return nil, err
 	}
-	j.mover.Fenced = j.body.Request.Mode != machine.ModeSnapshot // mode online reads this way what is shared with others
+	j.mover.Fenced = j.body.Request.Mode != machine.ModeSnapshot // mode online reads this way what it compares whole
 	if j.online() {
 		return j.alone(ctx)
 	}

@@ -156,7 +156,7 @@ func (i *inspection) judgeLinks(t *Table) {
 	}
 }
 
-// judgeOnline: tables of tenants are replicated, and of them and of children it is noted which rows are written; what is copied whole is copied again under the fence. A filtered publication makes every UPDATE and DELETE
+// judgeOnline: tables of tenants are replicated, and of them and of children it is noted which rows are written. So it is of what is copied whole, where the log tells it; else that is compared under the fence. A filtered publication makes every UPDATE and DELETE
 // of the shared table fail, for all tenants, unless the replica identity has the columns of the filter.
 func (i *inspection) judgeOnline(t *Table, r *relation) {
 	if t.Kind != Tenant && t.Kind != Child {

@@ -191,20 +191,25 @@ func (m *Mover) Still(ctx context.Context, of []*Keys) (list []*Keys, err error)
 		return nil, nil
 	}
 	err = m.both(ctx, func(source, target *pgx.Conn) error {
-		for _, k := range of {
-			left := &Keys{Table: k.Table}
-			for _, within := range k.batches() {
-				if err := m.differ(ctx, source, target, k.Table, within, left); err != nil {
-					return fmt.Errorf("table %s: %w", k.Table, err)
-				}
-			}
-			if left.Len() > 0 {
-				list = append(list, left)
-			}
-		}
-		return nil
+		list, err = m.still(ctx, source, target, of)
+		return err
 	})
 	return list, err
+}
+
+func (m *Mover) still(ctx context.Context, source, target *pgx.Conn, of []*Keys) (list []*Keys, err error) {
+	for _, k := range of {
+		left := &Keys{Table: k.Table}
+		for _, within := range k.batches() {
+			if err := m.differ(ctx, source, target, k.Table, within, left); err != nil {
+				return nil, fmt.Errorf("table %s: %w", k.Table, err)
+			}
+		}
+		if left.Len() > 0 {
+			list = append(list, left)
+		}
+	}
+	return list, nil
 }
 
 // Again copies rows as the source has them now, in one transaction of the target: what it does not have is deleted.
@@ -212,25 +217,49 @@ func (m *Mover) Again(ctx context.Context, of []*Keys) error {
 	if len(of) == 0 {
 		return nil
 	}
-	return m.both(ctx, func(source, target *pgx.Conn) error {
-		return m.fenced(ctx, target, func(tx pgx.Tx) error {
-			for _, k := range slices.Backward(of) {
-				for _, within := range k.batches() {
-					if _, err := tx.Exec(ctx, fmt.Sprintf(`delete from %s %s where %s`, k.Table.Quoted(), catalog.Alias, within)); err != nil {
-						return fmt.Errorf("table %s: cannot replace rows: %w", k.Table, err)
-					}
+	return m.both(ctx, func(source, target *pgx.Conn) error { return m.renew(ctx, source, target, of) })
+}
+
+func (m *Mover) renew(ctx context.Context, source, target *pgx.Conn, of []*Keys) error {
+	return m.fenced(ctx, target, func(tx pgx.Tx) error {
+		for _, k := range slices.Backward(of) {
+			for _, within := range k.batches() {
+				if _, err := tx.Exec(ctx, fmt.Sprintf(`delete from %s %s where %s`, k.Table.Quoted(), catalog.Alias, within)); err != nil {
+					return fmt.Errorf("table %s: cannot replace rows: %w", k.Table, err)
 				}
 			}
-			for _, k := range of {
-				for _, within := range k.batches() {
-					if _, _, err := m.carry(ctx, source, target, k.Table, k.Table.Where(m.Enterprise)+" and "+within); err != nil {
-						return fmt.Errorf("table %s: cannot copy rows: %w", k.Table, err)
-					}
+		}
+		for _, k := range of {
+			for _, within := range k.batches() {
+				if _, _, err := m.carry(ctx, source, target, k.Table, k.Table.Where(m.Enterprise)+" and "+within); err != nil {
+					return fmt.Errorf("table %s: cannot copy rows: %w", k.Table, err)
 				}
 			}
-			return nil
+		}
+		return nil
+	})
+}
+
+// Settle copies those of some rows again that are not the same on both sides, and returns of how many tables they are, and which differ all the same. It reads the source as it is at one moment: what is copied whole is written on by others.
+func (m *Mover) Settle(ctx context.Context, of []*Keys) (repaired int, left []*Keys, err error) {
+	if len(of) == 0 {
+		return 0, nil, nil
+	}
+	err = m.both(ctx, func(source, target *pgx.Conn) error {
+		return snapshot(ctx, source, func() error {
+			differ, err := m.still(ctx, source, target, of)
+			if err != nil || len(differ) == 0 {
+				return err
+			}
+			if err := m.renew(ctx, source, target, differ); err != nil {
+				return err
+			}
+			repaired = len(differ)
+			left, err = m.still(ctx, source, target, differ)
+			return err
 		})
 	})
+	return repaired, left, err
 }
 
 // Back copies rows from the target into the source, in one transaction of the source, which begins with take: parents come before their

@@ -90,23 +90,18 @@ func (l *Link) Check(ctx context.Context) (problems []string, err error) {
 	return problems, err
 }
 
-// checkNotes: the log has the key of a row that is deleted only where the replica identity has it.
+// checkNotes: of rows of tenants the log has to tell all.
 func (l *Link) checkNotes(ctx context.Context, conn *pgx.Conn, problems *[]string) error {
-	for _, t := range l.noted() {
-		key := make([]string, len(t.Key))
-		for i, c := range t.Key {
-			key[i] = c.Name
+	for _, t := range l.Tables {
+		if t.Kind != catalog.Tenant && t.Kind != catalog.Child {
+			continue
 		}
-		var told bool
-		err := conn.QueryRow(ctx, `
-			select c.relreplident = 'f' or $2::text[] <@ coalesce((select array_agg(a.attname::text) from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)
-				where i.indrelid = c.oid and case c.relreplident when 'd' then i.indisprimary when 'i' then i.indisreplident end), '{}')
-			from pg_class c where c.oid = $1::regclass`, t.Quoted(), key).Scan(&told)
+		told, err := ask(ctx, conn, t, tells)
 		if err != nil {
 			return err
 		}
 		if !told {
-			*problems = append(*problems, fmt.Sprintf("%s: its replica identity does not have its key (%s), so that it cannot be seen which rows are deleted: ALTER TABLE %s REPLICA IDENTITY FULL, or use an index that has it", t, strings.Join(key, ", "), t.Quoted()))
+			*problems = append(*problems, fmt.Sprintf("%s: its replica identity does not have its key (%s), so that it cannot be seen which rows are deleted: ALTER TABLE %s REPLICA IDENTITY FULL, or use an index that has it", t, strings.Join(names(t.Key), ", "), t.Quoted()))
 		}
 		if t.Parent == nil {
 			continue

@@ -153,7 +153,8 @@ func TestWhatIsNotedEndsAtTheMark(t *testing.T) {
 	pg.Close(conn)
 	require.NoError(t, err)
 	l := &online.Link{Source: source, Session: "s3", Enterprise: "acme", Tables: []*catalog.Table{report.Table("settings")}}
-	require.NoError(t, l.Note(t.Context()))
+	_, err = l.Note(t.Context(), nil)
+	require.NoError(t, err)
 	writer := databasetest.Open(t, source)
 	noted := func(before online.Mark, most int) (keys []string, more bool) {
 		n, err := l.Touched(t.Context(), before, most)
@@ -182,5 +183,49 @@ func TestWhatIsNotedEndsAtTheMark(t *testing.T) {
 	require.False(t, more)
 	keys, _ = noted(second, 1000)
 	require.Equal(t, []string{"late"}, keys)
+	require.NoError(t, l.Unslot(t.Context(), 0))
+}
+
+// What was noted of other tables, as by an earlier version, is noted anew: what a transaction that is open has written to one that comes is told as well.
+// It is not parallel: a slot waits for every transaction of the cluster.
+func TestWhatIsNotedIsOfAllTables(t *testing.T) {
+	source := databasetest.Shared(t, &suite, 1, "acme")
+	require.NoError(t, (&cutover.Source{Address: source}).Setup(t.Context()))
+	conn, err := pg.Connect(t.Context(), source)
+	require.NoError(t, err)
+	report, err := catalog.Inspect(t.Context(), conn, databasetest.Catalogue)
+	pg.Close(conn)
+	require.NoError(t, err)
+	l := &online.Link{Source: source, Session: "s4", Enterprise: "acme", Tables: []*catalog.Table{report.Table("settings")}}
+	_, err = l.Note(t.Context(), nil)
+	require.NoError(t, err)
+	writer := databasetest.Open(t, source)
+	tx, err := writer.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `insert into public.countries values ('zz', 'New')`)
+	require.NoError(t, err)
+	l.Tables = append(l.Tables, report.Table("countries"))
+	noted := make(chan error, 1)
+	go func() {
+		untold, err := l.Note(context.WithoutCancel(t.Context()), nil)
+		if err == nil && len(untold) > 0 {
+			err = fmt.Errorf("untold: %v", untold)
+		}
+		noted <- err
+	}()
+	watcher := databasetest.Open(t, source)
+	require.Eventually(t, func() bool {
+		var waits bool
+		require.NoError(t, watcher.QueryRow(t.Context(), `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '%pg_create_logical_replication_slot%')`).Scan(&waits))
+		return waits
+	}, 20*time.Second, 10*time.Millisecond, "it waits for what was written before")
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, <-noted)
+	databasetest.Exec(t, source, `delete from public.countries where code = 'zz'; insert into public.settings values ('acme', 'a', 'x')`)
+	mark, err := l.Mark(t.Context())
+	require.NoError(t, err)
+	n, err := l.Touched(t.Context(), mark, 1000)
+	require.NoError(t, err)
+	require.Equal(t, []online.Touch{{Table: l.Tables[1], Key: []string{"zz"}, Moved: true}, {Table: l.Tables[0], Key: []string{"acme", "a"}, Moved: true}}, n.Rows)
 	require.NoError(t, l.Unslot(t.Context(), 0))
 }

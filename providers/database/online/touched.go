@@ -13,54 +13,105 @@ import (
 	"github.com/bcc94042/instar/providers/database/pg"
 )
 
-// A second slot notes which rows were written, of tables whose filter would have subqueries too, of all tenants there. Nobody has to compare
+// A second slot notes which rows were written, of tables whose filter would have subqueries, and of those that are copied whole, too, of all tenants there. Nobody has to compare
 // a whole table under the fence for it: what was the same before, and is not noted since, is the same.
 
 func (l *Link) notes() string { return l.Name() + "_keys" }
 
-func (l *Link) noted() []*catalog.Table {
-	var list []*catalog.Table
-	for _, t := range l.Tables {
-		if t.Kind == catalog.Tenant || t.Kind == catalog.Child {
-			list = append(list, t)
-		}
+// tells is whether the log of a table has the key of a row that is deleted, which it has only where the replica identity has it.
+const tells = `c.relreplident = 'f' or $2::text[] <@ coalesce((select array_agg(a.attname::text) from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)
+	where i.indrelid = c.oid and case c.relreplident when 'd' then i.indisprimary when 'i' then i.indisreplident end), '{}')`
+
+// ask asks something of a table, which is c; $2 are the names of its key.
+func ask(ctx context.Context, conn *pgx.Conn, t *catalog.Table, what string) (is bool, err error) {
+	err = conn.QueryRow(ctx, `select `+what+` from pg_class c where c.oid = $1::regclass`, t.Quoted(), names(t.Key)).Scan(&is)
+	return is, err
+}
+
+func names(columns []catalog.Column) []string {
+	list := make([]string, len(columns))
+	for i, c := range columns {
+		list[i] = c.Name
 	}
 	return list
 }
 
-// Note begins to note which rows are written, unless that was done.
-func (l *Link) Note(ctx context.Context) error {
-	return l.on(ctx, l.Source, func(conn *pgx.Conn) error {
+// noted are the tables whose log is read: those that have rows of tenants, of which the plan demands that it tells, and what is copied whole, if it tells, and the role may publish it.
+func (l *Link) noted(ctx context.Context, conn *pgx.Conn) (list []*catalog.Table, err error) {
+	for _, t := range l.Tables {
+		may := t.Kind == catalog.Tenant || t.Kind == catalog.Child
+		if t.Kind == catalog.Reference {
+			if may, err = ask(ctx, conn, t, `c.relkind = 'r' and c.relpersistence = 'p' and pg_has_role(c.relowner, 'USAGE') and (`+tells+`)`); err != nil {
+				return nil, err
+			}
+		}
+		if may {
+			list = append(list, t)
+		}
+	}
+	return list, nil
+}
+
+// Note begins to note which rows are written, unless that was done of all tables of which it can be, and returns those that are copied whole and of which it cannot be. What was noted is
+// dropped in a hold, where it is not of these tables, or its log has gone.
+func (l *Link) Note(ctx context.Context, hold Hold) (untold []*catalog.Table, err error) {
+	err = l.on(ctx, l.Source, func(conn *pgx.Conn) error {
+		list, err := l.noted(ctx, conn)
+		if err != nil {
+			return err
+		}
+		untold = slices.DeleteFunc(slices.Clone(l.Tables), func(t *catalog.Table) bool { return t.Kind != catalog.Reference || slices.Contains(list, t) })
 		var published, slot, lost bool
 		if err := conn.QueryRow(ctx, `select exists (select from pg_publication where pubname = $1), count(*) > 0, coalesce(bool_or(wal_status = 'lost'), false) from pg_replication_slots where slot_name = $1`, l.notes()).Scan(&published, &slot, &lost); err != nil {
 			return err
 		}
-		if lost { // its log has gone
-			if err := l.Unnote(ctx, nil); err != nil {
+		of := make([]string, len(list))
+		for i, t := range list {
+			of[i] = t.Quoted()
+		}
+		var others bool // as by an earlier version: what open transactions have written of the others is not in the log of this slot
+		if err := conn.QueryRow(ctx, `select count(*) <> cardinality($2::text[]) or count(*) filter (where not r.prrelid = any($2::text[]::regclass[])) > 0 from pg_publication_rel r join pg_publication p on p.oid = r.prpubid where p.pubname = $1`, l.notes(), of).Scan(&others); err != nil {
+			return err
+		}
+		others = published && others
+		if lost || others {
+			if err := l.Unnote(ctx, hold); err != nil {
 				return err
 			}
 			slot = false
 		}
-		if !published {
-			list := make([]string, 0, len(l.noted()))
-			for _, t := range l.noted() {
-				text := "table " + t.Quoted()
-				if t.Kind == catalog.Tenant {
-					text += " where (" + t.WhereAs(pg.Ident(t.Name), l.Enterprise) + ")"
-				}
-				list = append(list, text)
+		if others {
+			if _, err := conn.Exec(ctx, `drop publication if exists `+pg.Ident(l.notes())); err != nil {
+				return err
 			}
-			if _, err := conn.Exec(ctx, fmt.Sprintf(`create publication %s for %s`, pg.Ident(l.notes()), strings.Join(list, ", "))); err != nil {
-				return fmt.Errorf("cannot publish which rows are written: %w", err)
-			}
+			published = false
 		}
-		if !slot {
-			if _, err := conn.Exec(ctx, `select pg_create_logical_replication_slot($1, 'pgoutput')`, l.notes()); err != nil {
-				return fmt.Errorf("cannot make the slot that notes which rows are written: %w", err)
-			}
-		}
-		return nil
+		return l.note(ctx, conn, list, published, slot)
 	})
+	return untold, err
+}
+
+// note makes the publication and the slot, where they are not there.
+func (l *Link) note(ctx context.Context, conn *pgx.Conn, tables []*catalog.Table, published, slot bool) error {
+	if !published {
+		list := make([]string, len(tables))
+		for i, t := range tables {
+			list[i] = "table " + t.Quoted()
+			if t.Kind == catalog.Tenant {
+				list[i] += " where (" + t.WhereAs(pg.Ident(t.Name), l.Enterprise) + ")"
+			}
+		}
+		if _, err := conn.Exec(ctx, fmt.Sprintf(`create publication %s for %s`, pg.Ident(l.notes()), strings.Join(list, ", "))); err != nil {
+			return fmt.Errorf("cannot publish which rows are written: %w", err)
+		}
+	}
+	if slot {
+		return nil
+	}
+	if _, err := conn.Exec(ctx, `select pg_create_logical_replication_slot($1, 'pgoutput')`, l.notes()); err != nil {
+		return fmt.Errorf("cannot make the slot that notes which rows are written: %w", err)
+	}
+	return nil
 }
 
 // Touch is one row that was written.
@@ -88,7 +139,7 @@ func (l *Link) Touched(ctx context.Context, before Mark, most int) (n Noted, err
 		if err != nil {
 			return err
 		}
-		r := &reader{of: map[uint32]*relation{}, tables: l.noted()}
+		r := &reader{of: map[uint32]*relation{}, tables: l.Tables}
 		var data []byte
 		tag, err := pgx.ForEachRow(rows, []any{&data}, func() error { return r.read(data) })
 		n = Noted{Rows: r.list, Until: r.until, More: tag.RowsAffected() >= int64(most)}
