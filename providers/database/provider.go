@@ -182,7 +182,7 @@ func (j *job) open(ctx context.Context, kept, source *pg.Kept) (err error) {
 	if j.name, err = pg.DatabaseName(enterprise); err != nil {
 		return err
 	}
-	server, name := *j.Provider.Server, fmt.Sprintf("instar %d %s", j.task.Fence, session)
+	server, name := *j.Provider.Server, pg.AttemptName(j.task.Fence, session)
 	server.Kept = kept
 	j.Server, j.Source = &server, pg.Address{DSN: j.Provider.Source.DSN, Database: j.Provider.Source.Database, Name: name, Kept: source}
 	j.spec = admin.Spec{Name: j.name, Session: session, Fence: j.task.Fence}

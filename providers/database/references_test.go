@@ -23,7 +23,7 @@ func TestWhatIsCopiedWholeIsWrittenUntilTheFence(t *testing.T) {
 			var once sync.Once
 			var f *faulty
 			f = setupFaulty(t, tenant, func(sql string) databasetest.Fault {
-				if strings.HasPrefix(sql, `create or replace function "instar"."fence_`) {
+				if strings.Contains(sql, `create or replace function "instar"."fence_`) {
 					once.Do(func() {
 						databasetest.Exec(t, f.source, `insert into public.countries values ('zz', 'New'); update public.countries set name = 'Allemagne' where code = 'de'; delete from public.countries where code = 'fr'`)
 						databasetest.Exec(t, f.source, `insert into public.orders (enterprise_id, country, total) values ($1, 'zz', 1)`, tenant)

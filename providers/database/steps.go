@@ -98,6 +98,9 @@ func (j *job) rotate(ctx context.Context) (any, error) {
 	if !there { // after a failover the source may lack the switch, and telling that would lead applications back to old rows
 		return nil, pg.Refuse("the routing in the source does not lead the tenant %s to %s: restore its row in tenant_runtime, or revert", j.body.Request.EnterpriseID, j.name)
 	}
+	if err := j.source.Overtake(ctx); err != nil {
+		return nil, err
+	}
 	sealed, err := j.Server.Role(ctx, j.spec, j.credentials)
 	if err != nil {
 		return nil, err
@@ -320,16 +323,11 @@ func (j *job) switchOver(ctx context.Context) (_ any, err error) {
 }
 
 // proven takes the target for this attempt, and goes the way that the application will be told, side by side: a connection takes longer than what is asked through it. In the source the switch itself takes
-// the tenant; the connection for that is made beside them.
+// the tenant; the connection for that is made beside them, and ends what an earlier try to switch may hold there.
 func (j *job) proven(ctx context.Context) error {
 	var beside errgroup.Group
 	beside.Go(func() error { return j.try(ctx, j.body.Database.Credentials) })
-	beside.Go(func() error {
-		if conn, err := j.source.Connect(ctx); err == nil { // else the switch says so
-			pg.Close(conn)
-		}
-		return nil
-	})
+	beside.Go(func() error { return j.source.Overtake(ctx) })
 	err := j.mover.Take(ctx)
 	if tried := beside.Wait(); err == nil {
 		err = tried

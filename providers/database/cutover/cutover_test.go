@@ -135,7 +135,7 @@ func TestTheFenceWaitsForWriters(t *testing.T) {
 	watcher := databasetest.Open(t, s.Address)
 	require.Eventually(t, func() bool {
 		var n int
-		require.NoError(t, watcher.QueryRow(t.Context(), `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like 'create or replace trigger%'`).Scan(&n))
+		require.NoError(t, watcher.QueryRow(t.Context(), `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like 'set local lock_timeout%'`).Scan(&n))
 		return n == 1
 	}, 20*time.Second, 2*time.Millisecond)
 	require.NoError(t, try(t, s.Address, `update public.lines set article = article`+` where order_id in (select id from public.orders where enterprise_id = 'other')`), "others write on")

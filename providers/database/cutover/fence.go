@@ -188,22 +188,15 @@ func (s *Source) Through(ctx context.Context, tx pgx.Tx) error {
 }
 
 // eachTable runs statements on one table as the current attempt. It waits a second at a time for the table: who waits for its lock keeps
-// all others from it.
+// all others from it. So does who has it, on a node that is frozen: the statements are sent at once, and nobody waits longer than a few seconds for the commit.
 func (s *Source) eachTable(ctx context.Context, conn *pgx.Conn, t *catalog.Table, statements []string) error {
 	for {
 		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			if err := s.take(ctx, tx); err != nil {
 				return err
 			}
-			if _, err := tx.Exec(ctx, `set local lock_timeout = '1s'`); err != nil {
-				return err
-			}
-			for _, sql := range statements {
-				if _, err := tx.Exec(ctx, sql); err != nil {
-					return err
-				}
-			}
-			return nil
+			_, err := tx.Exec(ctx, `set local lock_timeout = '1s'; set local idle_in_transaction_session_timeout = '5s'; `+strings.Join(statements, "; "))
+			return err
 		})
 		if pg.State(err) != pg.LockTimeout && pg.State(err) != "40P01" {
 			return err

@@ -38,7 +38,7 @@ func (s *Source) runtime() string {
 // Connect opens a connection of the attempt.
 func (s *Source) Connect(ctx context.Context) (*pgx.Conn, error) {
 	a := s.Address
-	a.Name = fmt.Sprintf("instar %d %s", s.Attempt, s.Session)
+	a.Name = pg.AttemptName(s.Attempt, s.Session)
 	conn, err := pg.Connect(ctx, a)
 	if err != nil {
 		return nil, fmt.Errorf("source: %w", err)
@@ -100,6 +100,9 @@ const setUp = "instar.attempt"
 // Take makes this attempt the current one of its tenant. Another session that has not ended keeps it; that this one was there is noted all the same.
 func (s *Source) Take(ctx context.Context) error {
 	return s.with(ctx, func(conn *pgx.Conn) error {
+		if err := s.overtake(ctx, conn); err != nil {
+			return err
+		}
 		var held *pg.HeldError
 		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			if err := s.take(ctx, tx); !errors.As(err, &held) {
@@ -112,6 +115,22 @@ func (s *Source) Take(ctx context.Context) error {
 		}
 		return err
 	})
+}
+
+// Overtake ends what earlier attempts of the session have under way, as on a node that is frozen: it would hold the row of the tenant. [Source.Take] does it, too.
+func (s *Source) Overtake(ctx context.Context) error {
+	return s.with(ctx, func(conn *pgx.Conn) error { return s.overtake(ctx, conn) })
+}
+
+func (s *Source) overtake(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, `
+		select pg_terminate_backend(pid) from pg_stat_activity
+		where datname = current_database() and usename = current_user and pid <> pg_backend_pid()
+			and case when application_name ~ '^instar [0-9]+ ' then split_part(application_name, ' ', 2)::numeric < $1::numeric and split_part(application_name, ' ', 3) = $2 else false end`, s.Attempt, pg.Label(s.Session))
+	if err != nil {
+		return fmt.Errorf("source: cannot end earlier attempts: %w", err)
+	}
+	return nil
 }
 
 // take locks the row of the tenant until the end of the transaction. What a life of a session has kept of the routing, which ended without restoring it, is not that of the next one.

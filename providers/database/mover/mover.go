@@ -62,7 +62,7 @@ const installed = `
 	where attrelid = to_regclass('instar.moved') and attname = 'by_bytes' or attrelid = to_regclass('instar.session') and attname = 'run'`
 
 // name is what connections of an attempt are called.
-func (m *Mover) name() string { return fmt.Sprintf("instar %d %s", m.Fence, m.Session) }
+func (m *Mover) name() string { return pg.AttemptName(m.Fence, m.Session) }
 
 // Take makes this attempt the only one that can write to the target.
 func (m *Mover) Take(ctx context.Context) error {

@@ -2,6 +2,8 @@ package pg
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net"
 	"regexp"
@@ -13,11 +15,12 @@ import (
 )
 
 // settings are those that texts and hashes of values depend on, the isolation that every statement outside of an explicit transaction has, and
-// that a commit waits for the log: a fence that a crash of its server takes down would let writers in unseen.
+// that a commit waits for the log: a fence that a crash of its server takes down would let writers in unseen. A server ends what a node holds that it has not reached for half a minute: locks of shared tables among it.
 var settings = map[string]string{
 	"timezone": "UTC", "lc_monetary": "C", "datestyle": "ISO, YMD", "intervalstyle": "postgres", "extra_float_digits": "1", "bytea_output": "hex",
 	"client_encoding": "UTF8", "default_transaction_isolation": "read committed", "default_transaction_read_only": "off", "synchronous_commit": "on",
 	"statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0", "row_security": "off", "search_path": "pg_catalog",
+	"tcp_keepalives_idle": "15", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3", "tcp_user_timeout": "30000", // of a Unix socket they are none
 }
 
 // Address is where a server is and as whom it is entered.
@@ -132,6 +135,21 @@ func DatabaseName(enterpriseID string) (string, error) {
 		return "", Refuse("the enterprise id %q is not made of 1 to 56 letters, digits and dashes", clip(enterpriseID, 80))
 	}
 	return "tenant_" + strings.ReplaceAll(enterpriseID, "-", "_"), nil
+}
+
+// AttemptName is what the connections of an attempt of a session are called, see [Label].
+func AttemptName(fence uint64, session string) string {
+	return fmt.Sprintf("instar %d %s", fence, Label(session))
+}
+
+// Label is a session in the names of connections, which Postgres cuts at 63 bytes: two of them stay two.
+func Label(session string) string {
+	const most = 44 // with twelve digits of an attempt before it
+	if len(session) <= most {
+		return session
+	}
+	sum := sha256.Sum256([]byte(session))
+	return clip(session, most-17) + "~" + hex.EncodeToString(sum[:8])
 }
 
 func clip(s string, n int) string {

@@ -65,6 +65,8 @@ const (
 	Forbidden       = "42501"
 	ReadOnly        = "25006" // what the fence says
 	Serialization   = "40001"
+
+	IdleInTransaction = "25P03" // for longer than a transaction may be
 )
 
 // State is the SQLSTATE of an error, or empty.
@@ -122,7 +124,7 @@ func transientState(state string) (bool, time.Duration) {
 	switch state {
 	case DiskFull:
 		return true, 30 * time.Second
-	case TooMany, InUse, LockTimeout:
+	case TooMany, InUse, LockTimeout, IdleInTransaction:
 		return true, time.Second
 	case "57P03": // it starts
 		return true, time.Second
