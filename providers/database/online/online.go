@@ -85,6 +85,9 @@ func (l *Link) Check(ctx context.Context) (problems []string, err error) {
 		if used+1 >= slots {
 			problems = append(problems, fmt.Sprintf("%d of %d replication slots of the source are in use, and two are needed: raise max_replication_slots", used, slots))
 		}
+		if err := l.checkReader(ctx, conn, &problems); err != nil {
+			return err
+		}
 		return l.checkNotes(ctx, conn, &problems)
 	})
 	return problems, err
@@ -118,6 +121,9 @@ func (l *Link) checkNotes(ctx context.Context, conn *pgx.Conn, problems *[]strin
 // Publish makes the publication.
 func (l *Link) Publish(ctx context.Context) error {
 	return l.on(ctx, l.Source, func(conn *pgx.Conn) error {
+		if err := l.admit(ctx, conn); err != nil {
+			return err
+		}
 		var there bool
 		if err := conn.QueryRow(ctx, `select exists (select from pg_publication where pubname = $1)`, l.Name()).Scan(&there); err != nil || there {
 			return err
@@ -185,15 +191,16 @@ type Status struct {
 	Copying int64    // rows of the tables that are being copied
 	Bytes   int64    // that all of them take in the target
 	Whole   []string // tables whose initial copy is done, as [catalog.Table.String] names them
+	Open    []string // those whose is not
 }
 
 // Status asks both sides.
 func (l *Link) Status(ctx context.Context) (s Status, err error) {
 	err = l.on(ctx, l.Target, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `
-			select coalesce(array_agg(case nspname when 'public' then '' else nspname || '.' end || relname) filter (where r.srsubstate in ('r', 's')), '{}'), count(*),
-				coalesce((select sum(tuples_processed)::bigint from pg_stat_progress_copy where datname = current_database()), 0), coalesce(sum(pg_table_size(c.oid)), 0)::bigint
-			from pg_subscription_rel r join pg_subscription s on s.oid = r.srsubid join pg_class c on c.oid = r.srrelid join pg_namespace n on n.oid = c.relnamespace where s.subname = $1`, l.Name()).Scan(&s.Whole, &s.Tables, &s.Copying, &s.Bytes)
+			select coalesce(array_agg(name) filter (where whole), '{}'), coalesce(array_agg(name order by name) filter (where not whole), '{}'), count(*),
+				coalesce((select sum(tuples_processed)::bigint from pg_stat_progress_copy where datname = current_database()), 0), coalesce(sum(pg_table_size(oid)), 0)::bigint
+			from (select c.oid, case nspname when 'public' then '' else nspname || '.' end || relname as name, r.srsubstate in ('r', 's') as whole from pg_subscription_rel r join pg_subscription s on s.oid = r.srsubid join pg_class c on c.oid = r.srrelid join pg_namespace n on n.oid = c.relnamespace where s.subname = $1) t`, l.Name()).Scan(&s.Whole, &s.Open, &s.Tables, &s.Copying, &s.Bytes)
 	})
 	if err != nil {
 		return s, err
@@ -208,8 +215,9 @@ func (l *Link) Status(ctx context.Context) (s Status, err error) {
 	return s, err
 }
 
-// AwaitCopy returns when the initial copy of every table is done.
+// AwaitCopy returns when the initial copy of every table is done, and fails where Postgres fails to do one again and again.
 func (l *Link) AwaitCopy(ctx context.Context) error {
+	var refused refusals
 	for {
 		s, err := l.Status(ctx)
 		if err != nil {
@@ -217,6 +225,13 @@ func (l *Link) AwaitCopy(ctx context.Context) error {
 		}
 		if s.Tables > 0 && len(s.Whole) == s.Tables {
 			return nil
+		}
+		var errors int64
+		if err := l.on(ctx, l.Target, func(conn *pgx.Conn) (err error) { errors, _, err = l.errors(ctx, conn); return err }); err != nil {
+			return err
+		}
+		if refused.many(len(s.Whole), errors) {
+			return s.refused()
 		}
 		if err := wait.Pause(ctx, 100*time.Millisecond); err != nil {
 			return fmt.Errorf("%d of %d tables were copied: %w", len(s.Whole), s.Tables, err)
@@ -251,16 +266,26 @@ func (l *Link) Mark(ctx context.Context) (m Mark, err error) {
 	return m, nil
 }
 
-// Arrived returns when the target has what was committed in the source before the mark was made.
+// Arrived returns when the target has what was committed in the source before the mark was made, and fails where the target refuses it again and again.
 func (l *Link) Arrived(ctx context.Context, m Mark) error {
 	return l.on(ctx, l.Target, func(conn *pgx.Conn) error {
-		for {
+		var refused refusals
+		for n := 0; ; n++ {
 			var there bool
 			if err := conn.QueryRow(ctx, `select exists (select from instar.marker where session = $1 and token = $2)`, l.Session, m.token).Scan(&there); err != nil {
 				return err
 			}
 			if there {
 				return nil
+			}
+			if n%100 == 99 { // the tenant may wait for this
+				_, errors, err := l.errors(ctx, conn)
+				if err != nil {
+					return err
+				}
+				if refused.many(0, errors) {
+					return pg.Later(5*time.Second, "the tenant's database refuses what was written in the shared one: the log of its server says why")
+				}
 			}
 			if err := wait.Pause(ctx, 5*time.Millisecond); err != nil {
 				return fmt.Errorf("the target has not caught up: %w", err)

@@ -1,0 +1,111 @@
+package online
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// Postgres repeats for ever what it cannot copy or apply, and says why in its log alone. It counts that, though (from version 15 on), so that a move fails before its time is over.
+
+// mostErrors are those of a subscription after which it is not waited for any more: they come one in wal_retrieve_retry_interval (5 s), and a connection that was lost once is none to end a long copy for.
+const mostErrors = 5
+
+// errors are those of the initial copies, and of what is applied, since there is the subscription.
+func (l *Link) errors(ctx context.Context, conn *pgx.Conn) (copied, applied int64, err error) {
+	var counts bool
+	if err := conn.QueryRow(ctx, `select to_regclass('pg_catalog.pg_stat_subscription_stats') is not null`).Scan(&counts); err != nil || !counts {
+		return 0, 0, err
+	}
+	err = conn.QueryRow(ctx, `select coalesce(sum(t.sync_error_count), 0)::bigint, coalesce(sum(t.apply_error_count), 0)::bigint
+		from pg_stat_subscription_stats t join pg_subscription s on s.oid = t.subid join pg_database d on d.oid = s.subdbid where s.subname = $1 and d.datname = current_database()`, l.Name()).Scan(&copied, &applied)
+	return copied, applied, err
+}
+
+// refusals tells when a count has risen too far since it last came further.
+type refusals struct {
+	known bool
+	at    int
+	first int64
+}
+
+func (r *refusals) many(at int, errors int64) bool {
+	if !r.known || at > r.at {
+		r.known, r.at, r.first = true, at, errors
+	}
+	return errors-r.first >= mostErrors
+}
+
+// refused is the error of tables that Postgres does not get whole.
+func (s *Status) refused() error {
+	return pg.Later(5*time.Second, "Postgres has failed to copy %s: the log of the tenant's server says why, such as a row that the tenant's database refuses, or a table that the role of tenants.source.from may not read", strings.Join(s.Open, ", "))
+}
+
+// explicit is a user in the text of a connection; where there is none, the server of the tenant finds one.
+var explicit = regexp.MustCompile(`(^|[\s?&])user\s*=`)
+
+// role is the one as whom the target enters the source, or "" where that is not known, or it is the one that makes the publication.
+func (l *Link) role(ctx context.Context, conn *pgx.Conn) (role string, err error) {
+	if l.From == "" {
+		return "", nil
+	}
+	if u, err := url.Parse(l.From); (err != nil || u.User == nil) && !explicit.MatchString(l.From) {
+		return "", nil
+	}
+	config, err := pg.Parse(pg.Address{DSN: l.From})
+	if err != nil {
+		return "", err
+	}
+	err = conn.QueryRow(ctx, `select coalesce((select rolname::text from pg_roles where rolname = $1 and rolname <> current_user), '')`, config.User).Scan(&role)
+	return role, err
+}
+
+// checkReader says what the role lacks as whom the target reads the source.
+func (l *Link) checkReader(ctx context.Context, conn *pgx.Conn, problems *[]string) error {
+	role, err := l.role(ctx, conn)
+	if err != nil || role == "" {
+		return err
+	}
+	var tables []string
+	for _, t := range l.replicated() {
+		tables = append(tables, t.Quoted())
+	}
+	rows, err := conn.Query(ctx, `
+		select format(gives, r.rolname, name) from pg_roles r, lateral (
+			select rolreplication or exists (select from pg_roles m where m.rolname in ('rds_replication', 'rds_superuser') and pg_has_role(r.oid, m.oid, 'USAGE')), 'ALTER ROLE %1$I REPLICATION', ''
+			union all select distinct has_schema_privilege(r.oid, c.relnamespace, 'USAGE'), 'GRANT USAGE ON SCHEMA %2$s TO %1$I', c.relnamespace::regnamespace::text from pg_class c where c.oid = any($2::text[]::regclass[])
+			union all select not exists (select from pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and not has_column_privilege(r.oid, c.oid, a.attnum, 'SELECT')), 'GRANT SELECT ON %2$s TO %1$I', c.oid::regclass::text
+				from pg_class c where c.oid = any($2::text[]::regclass[])
+		) as needs (has, gives, name) where r.rolname = $1 and not r.rolsuper and not has order by 1`, role, tables)
+	if err != nil {
+		return err
+	}
+	lacks, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err == nil && len(lacks) > 0 {
+		*problems = append(*problems, "the role of tenants.source.from lacks: "+strings.Join(lacks, ", "))
+	}
+	return err
+}
+
+// admit lets the role read the marker, as whom the target reads the source: nobody else can, as it is made by this program.
+func (l *Link) admit(ctx context.Context, conn *pgx.Conn) error {
+	role, err := l.role(ctx, conn)
+	if err != nil || role == "" {
+		return err
+	}
+	var reads bool
+	if err := conn.QueryRow(ctx, `select has_schema_privilege($1, 'instar', 'USAGE') and has_table_privilege($1, 'instar.marker', 'SELECT')`, role).Scan(&reads); err != nil || reads {
+		return err
+	}
+	if _, err := conn.Exec(ctx, fmt.Sprintf(`grant usage on schema instar to %[1]s; grant select on instar.marker to %[1]s`, pg.Ident(role))); err != nil {
+		return fmt.Errorf("cannot let the role of tenants.source.from read the marker: %w", err)
+	}
+	return nil
+}
