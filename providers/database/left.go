@@ -101,7 +101,7 @@ func (p *Provider) routing(ctx context.Context, kept *pg.Kept) (map[string]strin
 	}
 	defer pg.Close(conn)
 	routes := map[string]string{}
-	rows, err := conn.Query(ctx, `select coalesce(nullif(database_id, ''), $1 || '/' || database_name), enterprise_id from public.tenant_runtime where coalesce(database_name, '') <> ''`, p.Server.Name)
+	rows, err := conn.Query(ctx, `select coalesce(nullif(database_id, ''), $1 || '/' || database_name), enterprise_id::text from public.tenant_runtime where coalesce(database_name, '') <> ''`, p.Server.Name)
 	if err == nil {
 		var id, tenant string
 		_, err = pgx.ForEachRow(rows, []any{&id, &tenant}, func() error {

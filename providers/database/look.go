@@ -183,7 +183,7 @@ func (p *Provider) unlink(ctx context.Context) error {
 	if pg.NotSetUp(strays) {
 		return nil
 	}
-	rows, err := conn.Query(ctx, `select a.session, r.database_name from instar.attempt a join public.tenant_runtime r using (enterprise_id) where r.database_id = $1 || '/' || r.database_name`, p.Server.Name)
+	rows, err := conn.Query(ctx, `select a.session, r.database_name from instar.attempt a join public.tenant_runtime r on r.enterprise_id::text = a.enterprise_id where r.database_id = $1 || '/' || r.database_name`, p.Server.Name)
 	if err == nil {
 		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[own])
 	}

@@ -25,11 +25,15 @@ func (j *job) plan(ctx context.Context) (any, error) {
 		}
 		reasons = append(reasons, problems...)
 	}
+	runtime, err := j.source.CheckRuntime(ctx)
+	if err != nil {
+		return nil, err
+	}
 	lacks, err := j.lacking(ctx)
 	if err != nil {
 		return nil, err
 	}
-	reasons = append(reasons, lacks...)
+	reasons = slices.Concat(reasons, runtime, lacks)
 	if len(reasons) > 0 {
 		return nil, pg.Refuse("%d things keep the tenant from being moved: %s", len(reasons), strings.Join(reasons, "; "))
 	}

@@ -26,3 +26,34 @@ func (s *Source) Check(ctx context.Context, tables []*catalog.Table, online bool
 	})
 	return lacks, err
 }
+
+// CheckRuntime says what the table of the runtime lacks, where the application has one of its own: it is read and written by these columns.
+func (s *Source) CheckRuntime(ctx context.Context) (problems []string, err error) {
+	err = s.with(ctx, func(conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, `
+			with t as (select to_regclass($1) as oid), a as (select attname::text as name, atttypid as type, attnum, attnotnull and not atthasdef and attidentity = '' as needed, typcategory::text as category
+				from t join pg_attribute on attrelid = t.oid and attnum > 0 and not attisdropped join pg_type y on y.oid = atttypid)
+			select format('its column %s is missing, or not of type %s', c.name, c.wants) from (values
+					('enterprise_id', 'text, or uuid', 'S', array['uuid']), ('isolation_mode', 'text', 'SE', array[]::text[]), ('status', 'text', 'SE', array[]::text[]), ('database_id', 'text', 'S', array[]::text[]),
+					('database_host', 'text', 'S', array[]::text[]), ('database_name', 'text', 'S', array[]::text[]), ('updated_at', 'timestamptz', 'D', array[]::text[])
+				) c (name, wants, categories, types), t where t.oid is not null and not exists (select from a where a.name = c.name and (strpos(c.categories, category) > 0 or type::regtype::text = any(c.types)))
+			union all select format('its column epoch is not of type bigint, but %s', type::regtype) from a where name = 'epoch' and type <> 'bigint'::regtype
+			union all select format('the type of its column %s lacks the value %L', a.name, v.value) from a join (values ('isolation_mode', 'shared'), ('isolation_mode', 'dedicated_db'), ('status', 'active'), ('status', 'deprovisioned')) v (name, value) using (name)
+				where a.category = 'E' and not exists (select from pg_enum where enumtypid = a.type and enumlabel = v.value)
+			union all select format('its column %s is never null and has no default: a tenant that has no row yet gets one without it', name) from a
+				where needed and name not in ('enterprise_id', 'isolation_mode', 'status', 'database_id', 'database_host', 'database_name', 'updated_at', 'epoch')
+			union all select 'its column enterprise_id is not its key, nor of a unique index of its own' from t where t.oid is not null and not exists (
+				select from pg_index i join a on a.name = 'enterprise_id' where i.indrelid = t.oid and i.indisunique and i.indisvalid and i.indpred is null and i.indnkeyatts = 1 and i.indkey[0] = a.attnum)
+			union all select format('its column enterprise_id is a uuid, and %L is none as Postgres writes it: request the tenant with such an enterpriseId', $2::text) from a
+				where name = 'enterprise_id' and type = 'uuid'::regtype and $2 !~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'`, s.runtime(), s.Enterprise)
+		if err != nil {
+			return err
+		}
+		list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		for _, problem := range list {
+			problems = append(problems, s.runtime()+": "+problem)
+		}
+		return err
+	})
+	return problems, err
+}
