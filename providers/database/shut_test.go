@@ -106,7 +106,7 @@ func TestATenantIsLetInWhateverWasNoted(t *testing.T) {
 	row := databasetest.Ask(t, f.source, `select to_jsonb(r)::text from public.tenant_runtime r`)
 	for _, c := range []struct{ before, after, want string }{
 		{`delete from public.tenant_runtime`, `insert into public.tenant_runtime select * from jsonb_populate_record(null::public.tenant_runtime, '` + row + `')`, "does not lead the tenant noted to tenant_noted"},
-		{`update instar.attempt set session = 'another'`, `update instar.attempt set session = 'default.noted.db'`, "session another has the tenant"},
+		{`update instar.attempt set session = 'default.another.db'`, `update instar.attempt set session = 'default.noted.db'`, "session default.another.db has the tenant"},
 	} {
 		databasetest.Exec(t, f.source, c.before)
 		f.command("resolve", `{"outcome":"ready"}`)

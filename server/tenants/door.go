@@ -8,6 +8,7 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bcc94042/instar/api/problem"
@@ -110,8 +111,8 @@ func (d *door) admit(cmd publish.Command) error {
 			return problem.Unavailable("the sessions are still being read; this request stored nothing")
 		}
 	}
-	if key, state := d.holder(asked.EnterpriseID, cmd.Machine, cmd.Key); key != "" {
-		return second(asked.EnterpriseID, key, state)
+	if of, key, state := d.holder(asked.EnterpriseID, cmd.Machine, cmd.Key); key != "" {
+		return second(asked.EnterpriseID, cmd.Key, of, key, state)
 	}
 	return d.enter(ctx, asked.EnterpriseID, cmd.Machine, cmd.Key)
 }
@@ -132,9 +133,14 @@ func (d *door) withdraw(cmd publish.Command) {
 	}
 }
 
-// second refuses a second session.
-func second(enterprise, key, state string) error {
-	return problem.New(machines.CodeExists, fmt.Sprintf("session %s has the tenant %s and is %s; a tenant has one session at a time", key, enterprise, state))
+// second refuses a second session of a tenant that the session of a key of some machine has. Who asks learns nothing of one in another namespace but that.
+func second(enterprise, asks, of, key, state string) error {
+	held := fmt.Sprintf("session %s has the tenant %s and is %s", said(of, key), enterprise, state)
+	own, _, _ := strings.Cut(asks, ".")
+	if !strings.HasPrefix(key, own+".") {
+		held = "another session has the tenant " + enterprise
+	}
+	return problem.New(machines.CodeExists, held+"; a tenant has one session at a time")
 }
 
 // taken is why no server takes a request, or nil.
@@ -162,7 +168,7 @@ func (d *door) enter(ctx context.Context, enterprise, of, key string) error {
 		last, err := d.admitted.Get(ctx, enterprise)
 		e.Again = err == nil && last.Value.is(of, key)
 		if err == nil && last.Value.Key != "" && !e.Again && !d.ended(last.Value) {
-			return second(enterprise, said(last.Value.Machine, last.Value.Key), "being requested")
+			return second(enterprise, key, last.Value.Machine, last.Value.Key, "being requested")
 		}
 		if err == nil || errors.Is(err, kv.ErrNotFound) {
 			_, err = d.admitted.Put(ctx, enterprise, e, last.Revision)
@@ -206,13 +212,13 @@ func (d *door) holders() iter.Seq2[string, index.Item] {
 }
 
 // holder is another session that has a tenant: one that has not ended, of any machine, in any namespace.
-func (d *door) holder(enterprise, of, key string) (other, state string) {
+func (d *door) holder(enterprise, of, key string) (by, other, state string) {
 	for name, item := range d.holders() {
 		if tenant, _ := item.Value.(string); tenant == enterprise && (item.Key != key || name != of) {
-			return said(name, item.Key), item.State
+			return name, item.Key, item.State
 		}
 	}
-	return "", ""
+	return "", "", ""
 }
 
 // said is a session as the answer names it: those of machines/database by their keys.

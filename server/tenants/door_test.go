@@ -86,3 +86,21 @@ func TestAnEarlierEndOpensNoDoor(t *testing.T) {
 	h.put(one.Key, machine.RolledBack, 9, at)
 	require.ErrorContains(t, h.admit(other), "default.acme.one has the tenant acme and is being requested")
 }
+
+// A tenant is held against all namespaces, and none learns of another one by that: neither while it is requested nor afterwards.
+func TestASessionOfAnotherNamespaceIsNotNamed(t *testing.T) {
+	t.Parallel()
+	h := setupHall(t)
+	one, foreign := requested("other.acme.move"), requested("default.acme.mine")
+	require.NoError(t, h.admit(one))
+	for _, version := range []uint64{0, 3} {
+		if version > 0 {
+			h.put(one.Key, machine.Copying, version, 0)
+		}
+		err := h.admit(foreign)
+		require.ErrorContains(t, err, "another session has the tenant acme; a tenant has one session at a time")
+		require.NotContains(t, err.Error(), "other.")
+		require.NotContains(t, err.Error(), machine.Copying)
+		require.ErrorContains(t, h.admit(requested("other.acme.again")), "session other.acme.move has the tenant acme")
+	}
+}

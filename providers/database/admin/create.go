@@ -77,7 +77,7 @@ func claim(ctx context.Context, conn *pgx.Conn, spec Spec) error {
 		case err != nil:
 			return err
 		case there && known != nil && !over:
-			return pg.Refuse("database %s belongs to session %s: roll that one back, or rename or drop the database", spec.Name, known.Session)
+			return pg.Refuse("database %s belongs to %s: roll that one back, or rename or drop the database", spec.Name, pg.Another(known.Session, spec.Session))
 		case there:
 			return pg.Refuse("there is a database %s that was not made here: rename or drop it", spec.Name)
 		}

@@ -154,7 +154,7 @@ func (s *Source) take(ctx context.Context, tx pgx.Tx) error {
 	}
 	if session != s.Session {
 		if !ended {
-			return &pg.HeldError{Enterprise: s.Enterprise, Session: session}
+			return &pg.HeldError{Enterprise: s.Enterprise, Session: session, Asks: s.Session}
 		}
 		if err := s.note(ctx, tx, session, fence); err != nil {
 			return err

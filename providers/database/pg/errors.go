@@ -79,10 +79,27 @@ func State(err error) string {
 }
 
 // HeldError is a tenant that another session has. Repeating it does not help until that one has ended.
-type HeldError struct{ Enterprise, Session string }
+type HeldError struct{ Enterprise, Session, Asks string }
 
 func (e *HeldError) Error() string {
-	return fmt.Sprintf("session %s has the tenant %s", e.Session, e.Enterprise)
+	return fmt.Sprintf("%s has the tenant %s", Another(e.Session, e.Asks), e.Enterprise)
+}
+
+// Another is a session as one is told of it that asks: not by its name where that is of another namespace, of which nobody is to learn.
+func Another(session, asks string) string {
+	if namespace(session) != namespace(asks) {
+		return "another session"
+	}
+	return "session " + session
+}
+
+// namespace is that of a session, which may have its machine before its key.
+func namespace(session string) string {
+	first, _, named := strings.Cut(session[strings.LastIndexByte(session, '/')+1:], ".")
+	if !named {
+		return ""
+	}
+	return first
 }
 
 // NotSetUp reports whether what this program keeps in a database is not there: no table, or no schema.

@@ -66,3 +66,14 @@ func TestLiterals(t *testing.T) {
 	require.Equal(t, `'it''s'`, pg.Literal("it's"))
 	require.Equal(t, ` E'a\\''b'`, pg.Literal(`a\'b`))
 }
+
+// Of a session of another namespace nobody learns the name.
+func TestHowAnotherSessionIsTold(t *testing.T) {
+	t.Parallel()
+	for other, want := range map[string]string{
+		"default.acme.move": "session default.acme.move has the tenant acme", "instance_provisioning/default.acme.move": "session instance_provisioning/default.acme.move has the tenant acme",
+		"other.acme.move": "another session has the tenant acme", "instance_provisioning/other.acme.move": "another session has the tenant acme",
+	} {
+		require.EqualError(t, &pg.HeldError{Enterprise: "acme", Session: other, Asks: "default.acme.again"}, want)
+	}
+}
