@@ -39,18 +39,30 @@ func (c *comparing) fault(sql string) databasetest.Fault {
 // A comparison that has broken off goes on behind the tables that are the same, for as long as the fence has stood: what takes longer than an attempt ends at last.
 func TestAComparisonGoesOnWhereItWasInterrupted(t *testing.T) {
 	t.Parallel()
-	for tenant, want := range map[string][]string{"further": {"countries", "settings"}, "doubted": {"countries", "orders", "lines", "names", "remarks", "settings"}} {
+	for tenant, want := range map[string][]string{"further": {"countries", "settings"}, "doubted": {"countries", "orders", "lines", "names", "remarks", "settings"}, "lost": {"countries", "orders", "lines", "names", "remarks", "settings"}} {
 		t.Run(tenant, func(t *testing.T) {
 			t.Parallel()
 			c := &comparing{breaks: "settings"}
-			f := setupFaulty(t, tenant, c.fault, none)
-			f.command("request", `{}`)
-			require.Equal(t, machine.RetryWait, f.e.Data.(*machine.Data).Phase, "%s: %v", f.e.State, f.e.LastError)
-			if tenant == "doubted" { // its writers were let in
+			var f *faulty
+			open := func() { // its writers were let in
 				databasetest.Exec(t, f.source, `do $$ declare r record; begin for r in select tgname from pg_trigger where tgrelid = 'public.names'::regclass and tgname like 'instar%' loop
 					execute format('drop trigger %I on public.names', r.tgname); end loop; end $$`)
-				databasetest.Exec(t, f.source, `update public.names set nick = 'since' where name = (select min(name) from public.names where enterprise_id = 'doubted')`)
+				databasetest.Exec(t, f.source, `update public.names set nick = 'since' where name = (select min(name) from public.names where enterprise_id = $1)`, tenant)
 			}
+			again := false
+			once := sync.OnceFunc(open)
+			f = setupFaulty(t, tenant, func(sql string) databasetest.Fault {
+				if again && tenant == "lost" && strings.Contains(sql, `create or replace function "instar"."fence_`) { // while it is raised again
+					once()
+				}
+				return c.fault(sql)
+			}, none)
+			f.command("request", `{}`)
+			require.Equal(t, machine.RetryWait, f.e.Data.(*machine.Data).Phase, "%s: %v", f.e.State, f.e.LastError)
+			if tenant == "doubted" {
+				open()
+			}
+			again = true
 			f.goesOn(machine.Ready, machine.Failed)
 			require.Equal(t, machine.Ready, f.e.State, "%v", f.e.LastError)
 			require.Equal(t, want, slices.Compact(c.tables))

@@ -259,11 +259,14 @@ func (j *job) verify(ctx context.Context) (_ any, err error) {
 	if err := j.elsewhere(ctx); err != nil {
 		return nil, err
 	}
-	known, err := j.known(ctx) // before the fence is raised again
-	if err != nil {
-		return nil, err
+	if !j.online() { // which compares everything
+		j.source.Lost = func(ctx context.Context, _ string) error { return j.mover.Doubt(ctx) }
 	}
 	if err := j.fence(ctx); err != nil {
+		return nil, err
+	}
+	known, err := j.known(ctx)
+	if err != nil {
 		return nil, err
 	}
 	j.mover.Fenced = j.body.Request.Mode != machine.ModeSnapshot // mode online reads this way what it compares whole

@@ -29,12 +29,26 @@ func fenced(tables []*catalog.Table) []*catalog.Table {
 func (s *Source) Fence(ctx context.Context, tables []*catalog.Table) error {
 	return s.with(ctx, func(conn *pgx.Conn) error {
 		for _, t := range fenced(tables) {
-			if err := s.eachTable(ctx, conn, t, s.raise(t)); err != nil {
+			if err := s.eachTable(ctx, conn, t, s.missing(t), s.raise(t)); err != nil {
 				return fmt.Errorf("cannot fence table %s: %w", t, err)
 			}
 		}
 		return nil
 	})
+}
+
+// missing calls Lost before the fence of a table is raised that does not stand, in the same transaction: so of the server that it is raised on.
+func (s *Source) missing(t *catalog.Table) func(context.Context, pgx.Tx) error {
+	if s.Lost == nil {
+		return nil
+	}
+	return func(ctx context.Context, tx pgx.Tx) error {
+		open, err := s.open(ctx, tx, []string{t.Quoted()})
+		if err == nil && len(open) > 0 {
+			err = s.Lost(ctx, open[0])
+		}
+		return err
+	}
 }
 
 // Fenced are the tables that [Source.Fence] fences, as SQL writes them.
@@ -59,7 +73,7 @@ func (s *Source) Lift(ctx context.Context, tables []*catalog.Table) error {
 			} else if !standing {
 				drop = drop[len(events):] // without waiting for writers
 			}
-			if err := s.eachTable(ctx, conn, t, drop); err != nil {
+			if err := s.eachTable(ctx, conn, t, nil, drop); err != nil {
 				return fmt.Errorf("cannot lift the fence of table %s: %w", t, err)
 			}
 		}
@@ -94,16 +108,7 @@ func (s *Source) Compared(ctx context.Context, result string) error {
 	})
 }
 
-// Unfenced are those of the tables that [Source.Fence] fences on which the fence does not stand, or not whole, or does not fire always.
-func (s *Source) Unfenced(ctx context.Context, tables []*catalog.Table) (open []string, err error) {
-	err = s.with(ctx, func(conn *pgx.Conn) error {
-		open, err = s.open(ctx, conn, Fenced(tables))
-		return err
-	})
-	return open, err
-}
-
-// open is [Source.Unfenced] of tables as SQL writes them; one that has gone is open.
+// open are those of some tables, as SQL writes them, on which the fence does not stand, or not whole, or does not fire always; one that has gone is open.
 func (s *Source) open(ctx context.Context, q queryer, tables []string) (open []string, err error) {
 	err = q.QueryRow(ctx, `select coalesce(array_agg(name), '{}') from unnest($1::text[]) name
 		where (select count(*) from pg_trigger where tgrelid = to_regclass(name) and starts_with(tgname, $2) and tgenabled = 'A') < $3`, tables, fencePrefix+s.mark()+"_", len(events)).Scan(&open)
@@ -189,11 +194,16 @@ func (s *Source) Through(ctx context.Context, tx pgx.Tx) error {
 
 // eachTable runs statements on one table as the current attempt. It waits a second at a time for the table: who waits for its lock keeps
 // all others from it. So does who has it, on a node that is frozen: the statements are sent at once, and nobody waits longer than a few seconds for the commit.
-func (s *Source) eachTable(ctx context.Context, conn *pgx.Conn, t *catalog.Table, statements []string) error {
+func (s *Source) eachTable(ctx context.Context, conn *pgx.Conn, t *catalog.Table, before func(context.Context, pgx.Tx) error, statements []string) error {
 	for {
 		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			if err := s.take(ctx, tx); err != nil {
 				return err
+			}
+			if before != nil {
+				if err := before(ctx, tx); err != nil {
+					return err
+				}
 			}
 			_, err := tx.Exec(ctx, `set local lock_timeout = '1s'; set local idle_in_transaction_session_timeout = '5s'; `+strings.Join(statements, "; "))
 			return err

@@ -18,8 +18,9 @@ type Source struct {
 	Runtime    string // the table, as SQL writes it; public.tenant_runtime when empty
 	Enterprise string
 	Session    string
-	Attempt    uint64 // the fence of this attempt: a lower one than was seen is refused
-	Run        string // of a comparison, once [Source.Compare] has begun it: it is refused after a later one of this attempt has begun
+	Attempt    uint64                                        // the fence of this attempt: a lower one than was seen is refused
+	Lost       func(ctx context.Context, table string) error // is called by [Source.Fence] where the fence of a table does not stand before, and nothing is raised there when it fails; may be nil
+	Run        string                                        // of a comparison, once [Source.Compare] has begun it: it is refused after a later one of this attempt has begun
 }
 
 // name of what is made for the tenant.
