@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
+	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -33,6 +33,9 @@ const (
 // SeenLife is how long an acknowledgement lives. It is renewed three times within that.
 const SeenLife = 15 * time.Second
 
+// idleAfter is how long a tenant is acknowledged after it was acquired last: a process that has served thousands once does not say so for ever.
+const idleAfter = time.Minute
+
 // Route is where a tenant's data is.
 type Route struct {
 	IsolationMode string `json:"isolationMode"` // shared, dedicated_db
@@ -50,6 +53,7 @@ type Options struct {
 	Prefix    string                                 // of the installation, when it has one
 	Keys      *secret.Keys                           // of the keyset that the server seals with
 	Shared    *pgxpool.Config                        // of the database that tenants share, as this application enters it
+	Log       *slog.Logger                           // warns, once a minute at most, where the server refuses acknowledgements; nil says nothing
 	Configure func(tenant string, c *pgxpool.Config) // changes what leads into a tenant's own database, before it is used; nil changes nothing. What it begins with is Shared with the host, database and credentials of the tenant
 }
 
@@ -65,7 +69,10 @@ type DB struct {
 	routes map[string]Route
 	pools  map[string]*tenant
 
-	saying map[string]*sync.Mutex // by tenant: held while an epoch of it is acknowledged
+	saying map[string]*saying // by tenant of which an epoch is being acknowledged
+
+	refused atomic.Uint64
+	warned  time.Time
 
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
@@ -75,11 +82,22 @@ type DB struct {
 type tenant struct {
 	epoch int64
 	pool  *pgxpool.Pool
+	used  time.Time // when it was acquired last
+	idle  bool      // it is acknowledged no more until it is acquired again
+}
+
+// saying is held while an epoch of a tenant is acknowledged.
+type saying struct {
+	sync.Mutex
+	waiting int // for it, and who has it
 }
 
 // Open follows where tenants are, and returns when it knows. It fails when the server keeps no such bucket.
 func Open(ctx context.Context, o Options) (*DB, error) {
-	d := &DB{o: o, id: nuid.Next(), names: streams.Names{Prefix: o.Prefix}, routes: map[string]Route{}, pools: map[string]*tenant{}, saying: map[string]*sync.Mutex{}}
+	d := &DB{o: o, id: nuid.Next(), names: streams.Names{Prefix: o.Prefix}, routes: map[string]Route{}, pools: map[string]*tenant{}, saying: map[string]*saying{}}
+	if d.o.Log == nil {
+		d.o.Log = slog.New(slog.DiscardHandler)
+	}
 	f := &follower{js: o.JetStream, name: streams.BucketStream(d.names.Bucket(RoutesBucket)), take: d.take}
 	if err := f.open(ctx, d.names.Moved("*")); err != nil {
 		return nil, fmt.Errorf("cannot read where tenants are: %w", err)
@@ -98,6 +116,9 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 
 // Looked is when all of what the servers say of tenants was known here last. While NATS answers, that is at most about 5 s ago; from 10 s on, a tenant may have been moved without waiting for this process, and what it reads be old.
 func (d *DB) Looked() time.Time { return time.Unix(0, d.follow.looked.Load()) }
+
+// Refused is how many acknowledgements the servers have refused, as of more resolvers than they take. A switch of such a tenant does not wait for this process: for some seconds it may read old rows, while its writes are refused.
+func (d *DB) Refused() uint64 { return d.refused.Load() }
 
 // Close ends all pools, and waits until what was acquired has been released.
 func (d *DB) Close() error {
@@ -144,10 +165,14 @@ func (d *DB) of(ctx context.Context, name string) (*tenant, error) {
 		return nil, errors.New("the pools of tenants are closed")
 	}
 	if t := d.pools[name]; t != nil {
+		if t.used = time.Now(); t.idle {
+			t.idle = false
+			d.tasks.Go(func() { d.acknowledge(name) })
+		}
 		return t, nil
 	}
 	r := d.routes[name]
-	t := &tenant{epoch: r.Epoch, pool: d.shared}
+	t := &tenant{epoch: r.Epoch, pool: d.shared, used: time.Now()}
 	switch {
 	case closed(&r):
 		return nil, fmt.Errorf("tenant %s: %w (%s)", name, ErrClosed, r.Status)
@@ -215,21 +240,57 @@ func (d *DB) acknowledge(name string) {
 	if streams.CheckToken(name) != nil {
 		return
 	}
-	d.mu.Lock()
-	saying := d.saying[name]
-	if saying == nil {
-		saying = &sync.Mutex{}
-		d.saying[name] = saying
-	}
-	d.mu.Unlock()
-	saying.Lock()
-	defer saying.Unlock()
+	defer d.say(name)()
 	d.mu.Lock()
 	epoch := d.routes[name].Epoch
 	d.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), SeenLife/3)
 	defer cancel()
-	_, _ = d.o.JetStream.Conn().RequestWithContext(ctx, d.names.Seen(name, d.id), strconv.AppendInt(nil, epoch, 10))
+	answer, err := d.o.JetStream.Conn().RequestWithContext(ctx, d.names.Seen(name, d.id), strconv.AppendInt(nil, epoch, 10))
+	if err != nil {
+		return
+	}
+	var said struct {
+		Error *struct{ Description string }
+	}
+	if json.Unmarshal(answer.Data, &said) == nil && said.Error != nil {
+		d.warn(name, said.Error.Description)
+	}
+}
+
+// warn counts a refusal, and logs one a minute.
+func (d *DB) warn(name, why string) {
+	count := d.refused.Add(1)
+	d.mu.Lock()
+	late := time.Since(d.warned) >= time.Minute
+	if late {
+		d.warned = time.Now()
+	}
+	d.mu.Unlock()
+	if late {
+		d.o.Log.Warn("the server does not take where this process has seen tenants: a switch does not wait for it", "tenant", name, "error", why, "refused", count)
+	}
+}
+
+// say waits for who acknowledges an epoch of the tenant, and has others wait until done.
+func (d *DB) say(name string) (done func()) {
+	d.mu.Lock()
+	s := d.saying[name]
+	if s == nil {
+		s = &saying{}
+		d.saying[name] = s
+	}
+	s.waiting++
+	d.mu.Unlock()
+	s.Lock()
+	return func() {
+		s.Unlock()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if s.waiting--; s.waiting == 0 {
+			delete(d.saying, name)
+		}
+	}
 }
 
 // renew repeats the acknowledgements of the tenants that are in use.
@@ -241,15 +302,37 @@ func (d *DB) renew(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			d.once(time.Now())
 		}
-		d.mu.Lock()
-		names := slices.Collect(maps.Keys(d.pools))
-		d.mu.Unlock()
-		var all errgroup.Group
-		all.SetLimit(64)
-		for _, name := range names {
-			all.Go(func() error { d.acknowledge(name); return nil })
-		}
-		_ = all.Wait()
 	}
+}
+
+func (d *DB) once(now time.Time) {
+	var all errgroup.Group
+	all.SetLimit(64)
+	for _, name := range d.inUse(now) {
+		all.Go(func() error { d.acknowledge(name); return nil })
+	}
+	_ = all.Wait()
+}
+
+// inUse are the tenants that were acquired within a minute, or are still. The others are forgotten; one with a database of its own when its pool has no connection any more, as by its MaxConnIdleTime.
+func (d *DB) inUse(now time.Time) (names []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, t := range d.pools {
+		own := t.pool != d.shared
+		switch {
+		case now.Sub(t.used) < idleAfter, own && t.pool.Stat().AcquiredConns() > 0:
+			names = append(names, name)
+		case own && t.pool.Stat().TotalConns() > 0:
+			t.idle = true
+		default:
+			delete(d.pools, name)
+			if own {
+				d.tasks.Go(t.pool.Close)
+			}
+		}
+	}
+	return names
 }

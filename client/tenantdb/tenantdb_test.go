@@ -42,6 +42,7 @@ type world struct {
 	shared       *pgxpool.Config
 	db           *tenantdb.DB
 	silent       atomic.Value // how tenants begin whose acknowledgements have no answer
+	refused      atomic.Value // the same of those that are refused
 }
 
 func setup(t *testing.T) *world {
@@ -50,6 +51,12 @@ func setup(t *testing.T) *world {
 	_, err := env.NC.Subscribe(env.Names.Seen("*", "*"), func(m *nats.Msg) { // the server's part
 		key, err := env.Names.ParseSeen(m.Subject)
 		if name, _ := w.silent.Load().(string); name != "" && strings.HasPrefix(key, name) {
+			return
+		}
+		if name, _ := w.refused.Load().(string); name != "" && strings.HasPrefix(key, name) {
+			if err := m.Respond([]byte(`{"error":{"code":400,"description":"there are 65536 resolvers already"}}`)); err != nil {
+				t.Error(err)
+			}
 			return
 		}
 		if err == nil {

@@ -41,6 +41,7 @@ type mirror struct {
 	unstored time.Time // when one could not be stored last
 	whole    time.Time // when all who live have been heard since a silence
 	known    resolvers
+	warned   time.Time // when it was logged last that an acknowledgement was refused
 }
 
 func newMirror(ctx context.Context, h *server.Host) (*mirror, error) {

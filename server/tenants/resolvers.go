@@ -212,6 +212,7 @@ func (m *mirror) store(ctx context.Context, said <-chan *nats.Msg) {
 func (m *mirror) acknowledged(ctx context.Context, msg *nats.Msg) []byte {
 	key, epoch, err := m.read(msg)
 	if err != nil {
+		m.warn(msg.Subject, err)
 		return refused(400, "it is no acknowledgement: "+err.Error())
 	}
 	ctx, cancel := context.WithTimeout(ctx, tenantdb.SeenLife/3)
@@ -228,6 +229,19 @@ func (m *mirror) acknowledged(ctx context.Context, msg *nats.Msg) []byte {
 		return refused(503, "it was not stored: "+err.Error())
 	}
 	return stored.Data
+}
+
+// warn logs, once a minute at most, that an acknowledgement was refused: no switch waits for who has sent it.
+func (m *mirror) warn(subject string, err error) {
+	m.mu.Lock()
+	late := time.Since(m.warned) >= time.Minute
+	if late {
+		m.warned = time.Now()
+	}
+	m.mu.Unlock()
+	if late {
+		m.log.Warn("an acknowledgement of where a tenant is was refused", "subject", subject, "error", err)
+	}
 }
 
 // refused is an answer in the form in which a stream refuses a message.

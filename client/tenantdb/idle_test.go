@@ -1,0 +1,75 @@
+package tenantdb_test
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/client/tenantdb"
+	"github.com/bcc94042/instar/streams"
+)
+
+// A tenant that was not acquired for a minute is not acknowledged, nor remembered, until it is acquired again. What is held out of its own database is in use.
+func TestWhatIsNotUsedIsNotAcknowledged(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	heard, err := w.nc.SubscribeSync(streams.Names{}.Seen("*", "*"))
+	require.NoError(t, err)
+	next := func() string {
+		m, err := heard.NextMsgWithContext(t.Context())
+		require.NoError(t, err)
+		return strings.Split(m.Subject, ".")[2]
+	}
+	w.where("shared")
+	require.Equal(t, "shared", next())
+	w.tell("own", w.own("own", 1))
+	require.Eventually(t, func() bool { w.where("own"); return strings.Contains(w.acknowledged("own"), "1") }, 10*time.Second, 10*time.Millisecond)
+	held, err := w.db.Acquire(t.Context(), "own")
+	require.NoError(t, err)
+	drain := func() (tenants []string) {
+		require.NoError(t, w.nc.Flush())
+		for n, _, _ := heard.Pending(); n > 0; n-- {
+			tenants = append(tenants, next())
+		}
+		return tenants
+	}
+	require.Eventually(t, func() bool {
+		drain()
+		w.db.Once(time.Now().Add(2 * time.Minute))
+		said := drain()
+		return slices.Contains(said, "own") && !slices.Contains(said, "shared")
+	}, 10*time.Second, 10*time.Millisecond)
+	held.Release()
+	require.Eventually(t, func() bool { // it is given back beside
+		drain()
+		w.db.Once(time.Now().Add(2 * time.Minute))
+		return len(drain()) == 0 && w.db.Kept() == 1
+	}, 10*time.Second, 10*time.Millisecond, "its pool has a connection that is idle")
+	for _, tenant := range []string{"shared", "own"} {
+		w.where(tenant)
+		for next() != tenant { // it is in use again
+		}
+	}
+}
+
+// What the server refuses is counted and logged, not taken for an acknowledgement that was lost.
+func TestRefusedAcknowledgementsAreCounted(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.refused.Store("many")
+	var lines strings.Builder
+	db, err := tenantdb.Open(t.Context(), tenantdb.Options{JetStream: w.js, Keys: w.keys, Shared: w.shared, Log: slog.New(slog.NewTextHandler(&lines, nil))})
+	require.NoError(t, err)
+	for _, tenant := range []string{"many1", "many2", "few"} {
+		conn, err := db.Acquire(t.Context(), tenant)
+		require.NoError(t, err)
+		conn.Release()
+	}
+	require.Eventually(t, func() bool { return db.Refused() == 2 }, 10*time.Second, 10*time.Millisecond)
+	require.NoError(t, db.Close())
+	require.Equal(t, 1, strings.Count(lines.String(), "there are 65536 resolvers already"), "once a minute")
+}
