@@ -53,6 +53,9 @@ var sheets = []string{"app/base.css", "app/parts.css", "app/pages.css"}
 // sheet is what they are together.
 const sheet = "app/console.css"
 
+// comment is one before a declaration of a module. No browser needs it: an empty line is in the place of each of its lines, so that errors name those that the source has.
+var comment = regexp.MustCompile(`(?ms)^(?://[^\n]*\n|/\*\*.*?\*/\n)`)
+
 // load reads and compresses all files. Files whose kind no browser asks for, as those of documentation, are left out.
 func load(from fs.FS, o Options) (*site, error) {
 	s := &site{files: map[string]file{}}
@@ -66,6 +69,9 @@ func load(from fs.FS, o Options) (*site, error) {
 		text, err := fs.ReadFile(from, name)
 		if err != nil {
 			return err
+		}
+		if path.Ext(name) == ".js" && !strings.HasPrefix(name, "vendor/") {
+			text = comment.ReplaceAllFunc(text, func(c []byte) []byte { return bytes.Repeat([]byte{'\n'}, bytes.Count(c, []byte{'\n'})) })
 		}
 		fmt.Fprintf(sum, "%s %d\n", name, len(text))
 		sum.Write(text)
