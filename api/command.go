@@ -56,7 +56,7 @@ func (s *Server) commandRoute(r *rest.Router, m *machines.Machine, c machines.Co
 	rt := &rest.Route{Role: auth.Operate, Machine: m.Name, Command: c.Name, Op: huma.Operation{
 		OperationID: m.Name + "-" + c.Name, Method: http.MethodPost, Path: base + "/{id}/" + c.Name, Tags: []string{m.Name},
 		Summary: c.Name, Description: c.Doc, Errors: []int{400, 404, 409, 412, 413, 415, 422, 428, 429, 503},
-		Extensions: map[string]any{"x-destructive": c.Destructive, "x-birth": c.Birth},
+		Extensions: map[string]any{"x-destructive": c.Destructive, "x-birth": c.Birth, "x-replaces": c.Replaces},
 		Parameters: []*huma.Param{
 			rest.NamespaceParam(),
 			rest.QueryParam("dryRun", "Say what the command would do now, and store nothing", rest.Boolean()),

@@ -23,6 +23,7 @@ type CommandForm struct {
 	Role        auth.Role      `json:"role" enum:"read,operate,admin" doc:"That it needs"`
 	Birth       bool           `json:"birth,omitempty" doc:"It begins an entity"`
 	Destructive bool           `json:"destructive,omitempty" doc:"Ask before sending it"`
+	Replaces    bool           `json:"replaces,omitempty" doc:"Its body takes the place of what the entity has in its data, or as labels, under the same names: begin with that"`
 	Schema      map[string]any `json:"schema,omitempty" doc:"JSON schema of the body; absent for a command without one"`
 	Schemas     map[string]any `json:"schemas,omitempty" doc:"What the schema refers to as #/components/schemas/NAME"`
 }
@@ -37,7 +38,7 @@ func (s *Server) commandForm(q *rest.Request) error {
 	if !ok || c.Report || rt == nil {
 		return problem.New(machines.CodeNotFound, m.Name+" has no such command")
 	}
-	form := CommandForm{Machine: m.Name, Command: c.Name, Doc: c.Doc, Path: rt.Op.Path, Role: rt.Role, Birth: c.Birth, Destructive: c.Destructive}
+	form := CommandForm{Machine: m.Name, Command: c.Name, Doc: c.Doc, Path: rt.Op.Path, Role: rt.Role, Birth: c.Birth, Destructive: c.Destructive, Replaces: c.Replaces}
 	if body := rt.Body(); body != nil {
 		form.Schemas = map[string]any{}
 		form.Schema = plainSchema(body, q.Router().Registry(), form.Schemas)

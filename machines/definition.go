@@ -158,10 +158,10 @@ type Command struct {
 	Report      bool // not offered to users
 	Admin       bool // needs the role admin, not only operate
 	Destructive bool // a user is asked before it is sent
+	Replaces    bool // what the data and the labels have under the names of the body becomes what the body says, nothing where it says nothing: forms begin with what is there
 }
 
-// Validator is implemented by bodies that check themselves beyond their types. It returns nil, or a [*Refusal] from
-// [Invalid].
+// Validator is implemented by bodies that check themselves beyond their types. It returns nil, or a [*Refusal] from [Invalid].
 type Validator interface{ Validate() *Refusal }
 
 // Edge is one row of the table. Among the edges of a state and an input the first whose guard holds is taken.

@@ -29,6 +29,7 @@ type CommandInfo struct {
 	Birth       bool     `json:"birth,omitempty"`
 	Admin       bool     `json:"admin,omitempty"`
 	Destructive bool     `json:"destructive,omitempty"`
+	Replaces    bool     `json:"replaces,omitempty"`
 	From        []string `json:"from"` // the states that have an edge for it; empty text is "does not exist"
 }
 
@@ -45,7 +46,7 @@ func Graphs(ms []*machines.Machine) []Graph {
 func (g Graph) Machine() *machines.Machine {
 	m := &machines.Machine{Name: g.Name, Plural: g.Plural, Parent: g.Parent, Doc: g.Doc, States: g.States, Effects: g.Effects, Events: g.Events, Edges: g.Edges, Columns: g.Columns, Views: g.Views}
 	for _, c := range g.Commands {
-		m.Inputs = append(m.Inputs, machines.Command{Name: c.Name, Doc: c.Doc, Report: c.Report, Birth: c.Birth, Admin: c.Admin, Destructive: c.Destructive, Body: map[string]any{}})
+		m.Inputs = append(m.Inputs, machines.Command{Name: c.Name, Doc: c.Doc, Report: c.Report, Birth: c.Birth, Admin: c.Admin, Destructive: c.Destructive, Replaces: c.Replaces, Body: map[string]any{}})
 	}
 	return machines.Described(m)
 }
@@ -54,7 +55,7 @@ func (g Graph) Machine() *machines.Machine {
 func GraphOf(m *machines.Machine) Graph {
 	g := Graph{Name: m.Name, Plural: m.Plural, Parent: m.Parent, Doc: m.Doc, States: m.States, Effects: append([]machines.EffectInfo{}, m.Effects...), Events: append([]machines.EventType{}, m.Events...), Edges: m.Edges, Columns: m.Columns, Views: m.Views}
 	for _, c := range m.Inputs {
-		info := CommandInfo{Name: c.Name, Doc: c.Doc, Report: c.Report, Birth: c.Birth, Admin: c.Admin, Destructive: c.Destructive, From: []string{}}
+		info := CommandInfo{Name: c.Name, Doc: c.Doc, Report: c.Report, Birth: c.Birth, Admin: c.Admin, Destructive: c.Destructive, Replaces: c.Replaces, From: []string{}}
 		for _, e := range m.Edges {
 			if e.On == c.Name && !slices.Contains(info.From, e.From) {
 				info.From = append(info.From, e.From)

@@ -170,8 +170,8 @@ var effects = []machines.Effect[Data]{
 }
 
 var inputs = []machines.Command{
-	{Name: CommandBind, Doc: "Bind a domain name to targets.", Body: BindBody{}, Birth: true},
-	{Name: CommandRetarget, Doc: "Send its requests elsewhere, or with other weights.", Body: RetargetBody{}},
+	{Name: CommandBind, Doc: "Bind a domain name to targets.", Body: BindBody{}, Birth: true, Replaces: true},
+	{Name: CommandRetarget, Doc: "Send its requests elsewhere, or with other weights.", Body: RetargetBody{}, Replaces: true},
 	{Name: CommandRetry, Doc: "Begin again with the records; while they are awaited, look at once."},
 	{Name: CommandRemove, Doc: "Serve the name no more.", Destructive: true},
 	{Name: ReportFound, Doc: "The records are there.", Body: Records{}, Report: true},

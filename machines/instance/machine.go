@@ -31,13 +31,13 @@ var states = []machines.State[Data]{
 }
 
 var inputs = []machines.Command{
-	{Name: CommandRegister, Doc: "Register the instance, or its next generation.", Body: RegisterBody{}, Birth: true},
+	{Name: CommandRegister, Doc: "Register the instance, or its next generation.", Body: RegisterBody{}, Birth: true, Replaces: true},
 	{Name: CommandShutdown, Doc: "Drain the instance, then deregister it.", Body: ShutdownBody{}, Destructive: true},
 	{Name: CommandForce, Doc: "Deregister the instance at once.", Body: ForceBody{}, Destructive: true},
 	{Name: CommandCancelDrain, Doc: "Cancel the drain."},
 	{Name: CommandMaintenance, Doc: "Take the instance out of traffic without a shutdown, or put it back.", Body: MaintenanceBody{}},
 	{Name: CommandPin, Doc: "Pin the weight, or unpin it.", Body: PinBody{}},
-	{Name: CommandLabel, Doc: "Replace the labels.", Body: LabelBody{}},
+	{Name: CommandLabel, Doc: "Replace the labels.", Body: LabelBody{}, Replaces: true},
 	{Name: ReportPersisted, Doc: "The owner has read the record back.", Body: Admission{}, Report: true},
 	{Name: ReportRefused, Doc: "The instance is not admitted.", Body: RefusalReport{}, Report: true},
 	{Name: ReportPassed, Doc: "A check passed, with the number of passes in a row.", Body: Evidence{}, Report: true},

@@ -43,7 +43,7 @@ var Machine = machines.Define(machines.Definition[Data]{
 		{Name: Deleted, Doc: "It limits nothing; configure begins a new life of the name.", Terminal: true},
 	},
 	Inputs: []machines.Command{
-		{Name: CommandConfigure, Doc: "Set what it allows; this replaces what was set.", Body: ConfigureBody{}, Birth: true},
+		{Name: CommandConfigure, Doc: "Set what it allows; this replaces what was set.", Body: ConfigureBody{}, Birth: true, Replaces: true},
 		{Name: CommandPause, Doc: "Start none of its tasks; what runs goes on.", Body: PauseBody{}, Birth: true},
 		{Name: CommandResume, Doc: "Start its tasks again."},
 		{Name: CommandDelete, Doc: "Allow everything again.", Destructive: true},

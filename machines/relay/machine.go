@@ -170,8 +170,8 @@ var states = []machines.State[Data]{
 }
 
 var inputs = []machines.Command{
-	{Name: CommandRegister, Doc: "Start to relay a source of the configuration; its name is the id.", Body: RegisterBody{}, Birth: true},
-	{Name: CommandConfigure, Doc: "Replace thresholds and deadlines.", Body: ConfigureBody{}},
+	{Name: CommandRegister, Doc: "Start to relay a source of the configuration; its name is the id.", Body: RegisterBody{}, Birth: true, Replaces: true},
+	{Name: CommandConfigure, Doc: "Replace thresholds and deadlines.", Body: ConfigureBody{}, Replaces: true},
 	{Name: CommandPause, Doc: "Stop publishing at once; rows wait in the database.", Destructive: true},
 	{Name: CommandResume, Doc: "Continue where the relay stopped."},
 	{Name: CommandDrain, Doc: "Publish the waiting rows, then pause.", Destructive: true},

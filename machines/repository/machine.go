@@ -117,8 +117,8 @@ var states = []machines.State[Data]{
 }
 
 var inputs = []machines.Command{
-	{Name: CommandCreate, Doc: "Create a repository, its tasks, and clone it if it has a URL.", Body: CreateBody{}, Birth: true},
-	{Name: CommandConfigure, Doc: "Replace what it was created with; another URL or ref is cloned.", Body: ConfigureBody{}},
+	{Name: CommandCreate, Doc: "Create a repository, its tasks, and clone it if it has a URL.", Body: CreateBody{}, Birth: true, Replaces: true},
+	{Name: CommandConfigure, Doc: "Replace what it was created with; another URL or ref is cloned.", Body: ConfigureBody{}, Replaces: true},
 	{Name: CommandClone, Doc: "Clone it again."},
 	{Name: CommandPause, Doc: "Start nothing of it; what runs goes on.", Body: PauseBody{}},
 	{Name: CommandResume, Doc: "Start tasks of it again."},

@@ -158,12 +158,12 @@ var states = []machines.State[Data]{
 }
 
 var inputs = []machines.Command{
-	{Name: CommandCreate, Doc: "Create the service from a specification.", Body: CreateBody{}, Birth: true},
-	{Name: CommandUpdate, Doc: "Change the specification.", Body: UpdateBody{}},
+	{Name: CommandCreate, Doc: "Create the service from a specification.", Body: CreateBody{}, Birth: true, Replaces: true},
+	{Name: CommandUpdate, Doc: "Change the specification.", Body: UpdateBody{}, Replaces: true},
 	{Name: CommandDelete, Doc: "Delete the service, whatever is in progress.", Destructive: true},
 	{Name: CommandRefresh, Doc: "Observe the service now."},
 	{Name: CommandRollback, Doc: "Return to the last specification that was ready and is not the one wanted now."},
-	{Name: CommandLabel, Doc: "Replace the labels.", Body: LabelBody{}},
+	{Name: CommandLabel, Doc: "Replace the labels.", Body: LabelBody{}, Replaces: true},
 	{Name: CommandPurge, Doc: "Forget the service even if the gateway still has it.", Body: PurgeBody{}, Admin: true, Destructive: true},
 	{Name: ReportApplied, Doc: "The gateway accepted the specification.", Body: Applied{}, Report: true},
 	{Name: ReportApplyFailed, Doc: "The gateway did not accept the specification.", Body: machines.Failure{}, Report: true},

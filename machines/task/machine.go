@@ -102,7 +102,7 @@ var inputs = []machines.Command{
 	{Name: CommandReset, Doc: "Make it pending again and erase its documents.", Destructive: true},
 	{Name: CommandForceReset, Doc: "The same in any state, also while it runs.", Destructive: true},
 	{Name: CommandSnooze, Doc: "Let a queued task wait longer.", Body: SnoozeBody{}},
-	{Name: CommandSchedule, Doc: "Set or end the times at which it runs by itself.", Body: ScheduleBody{}},
+	{Name: CommandSchedule, Doc: "Set or end the times at which it runs by itself.", Body: ScheduleBody{}, Replaces: true},
 	{Name: CommandDelete, Doc: "Delete it with its documents; a running one has to be canceled before.", Destructive: true},
 	{Name: ReportStarted, Doc: "A slot is taken for it.", Body: Started{}, Report: true},
 	{Name: ReportBlocked, Doc: "A task that it runs after has failed for good, or was canceled or deleted.", Body: Blocked{}, Report: true},

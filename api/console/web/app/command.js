@@ -2,7 +2,7 @@
 // begins a life. It can be rehearsed first (?dryRun), is sent with If-Match of what was seen and under a key that makes it safe to send twice, and asks for the name of the
 // thing where it destroys something. It answers true when it was sent. Actions are the buttons of an entity's commands, with the reason why some cannot be sent now.
 import { html, useEffect, useRef, useState } from './base.js';
-import { commandSchema, entityPath, entityURL, may, newKey, send } from './api.js';
+import { commandSchema, entityPath, entityURL, living, may, newKey, optional, Problem, send } from './api.js';
 import { Dialog, open } from './dialog.js';
 import { Icon } from './icons.js';
 import { blank, Form, resolve } from './form.js';
@@ -63,8 +63,9 @@ function CommandDialog({ m, command, entity, etag, close }) {
     setPlan(undefined);
     const headers = { ...(reason && { 'Instar-Reason': reason }), ...(!dryRun && { 'Idempotency-Key': key.current }), ...(entity && etag && guard && { 'If-Match': etag }) };
     try {
-      const path = (await entityPath(m, target)) + '/' + command.name;
-      const { data, status } = await send('POST', path, { body: form.schema ? value : undefined, headers, query: { namespace: target.namespace, ...(dryRun && { dryRun: 'true' }) } });
+      const path = await entityPath(m, target);
+      if (!entity && form.replaces && living(m).includes((await optional(path, { namespace: target.namespace }))?.state)) throw new Problem(409, { title: 'It is there', detail: `${target.id} exists: change it on its page.` });
+      const { data, status } = await send('POST', `${path}/${command.name}`, { body: form.schema ? value : undefined, headers, query: { namespace: target.namespace, ...(dryRun && { dryRun: 'true' }) } });
       if (dryRun) { setPlan(data); return; }
       const url = entityURL(m, target);
       toast(status === 202 ? `${command.name} of ${target.id} is stored and will be decided soon.` : data.outcome === 'applied' ? `${command.name}: ${target.id} is ${data.state}.` : `${command.name} changed nothing: ${target.id} is ${data.state}.`, 'good', entity ? undefined : { href: url, text: 'Open it' });
@@ -100,15 +101,11 @@ function CommandDialog({ m, command, entity, etag, close }) {
   </${Dialog}>`;
 }
 
-/** begin is what a form begins with: what the entity has under the same names, as its specification, so that one changes it rather than writes it anew. */
+/** begin is what a form begins with: of a command that replaces what there is, what the entity has, so that one changes it rather than writes it anew. */
 function begin(f, entity) {
   const value = blank(f.schema, f.schemas) ?? {};
-  const had = entity?.data;
-  if (!had || typeof had !== 'object') return value;
-  for (const [name, p] of Object.entries(resolve(f.schema, f.schemas).properties || {})) {
-    const of = resolve(p, f.schemas);
-    if (had[name] && typeof had[name] === 'object' && of.properties && Object.keys(had[name]).every((k) => k in of.properties)) value[name] = structuredClone(had[name]);
-  }
+  const had = f.replaces && { labels: entity?.labels, ...entity?.data };
+  for (const name in had) if (had[name] !== undefined && name in resolve(f.schema, f.schemas).properties) value[name] = had[name];
   return value;
 }
 

@@ -90,11 +90,12 @@ function ObjectField({ s, schemas, name, value, onChange, required, errors, at, 
 }
 
 function MapField({ s, schemas, name, value, onChange, required, errors, at, depth }) {
+  const [had] = useState(required || value); // then nothing is something, too: none
   const rows = useRef(Object.entries(value || {}));
   const put = (next) => {
     rows.current = next;
     const v = Object.fromEntries(next.filter(([k]) => k !== ''));
-    onChange(Object.keys(v).length ? v : undefined);
+    onChange(Object.keys(v).length || had ? v : undefined);
   };
   const inner = resolve(s.additionalProperties, schemas);
   return html`<${Frame} group ...${{ name, at, s, required, errors }}>
@@ -108,8 +109,9 @@ function MapField({ s, schemas, name, value, onChange, required, errors, at, dep
 }
 
 function ListField({ s, schemas, name, value, onChange, required, errors, at, depth }) {
+  const [had] = useState(required || value);
   const items = value || [];
-  const put = (next) => onChange(next.length ? next : undefined);
+  const put = (next) => onChange(next.length || had ? next : undefined);
   return html`<${Frame} group ...${{ name, at, s, required, errors }}>
     ${items.map((v, i) => html`<div class="pair" key=${i}><${Field} schema=${s.items} schemas=${schemas} name=${String(i + 1)} value=${v} onChange=${(x) => put(items.map((o, n) => (n === i ? x : o)))} required errors=${errors} at=${`${at}[${i}]`} depth=${depth + 1} />
       <button type="button" class="button button-quiet" aria-label="Remove" onClick=${() => put(items.filter((_, n) => n !== i))}><${Icon} name="close" /></button></div>`)}

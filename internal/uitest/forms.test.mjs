@@ -1,0 +1,99 @@
+// What a form sends must be what it shows: of commands that replace what there is, also what nobody has touched.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { desktop, openPage, stage } from './server.mjs';
+
+let server;
+let browser;
+const settings = { limit: 2, rate: 60, interval: '1m', cap: 100, timeout: '5m' };
+stage(async (s, b) => {
+  server = s;
+  browser = b;
+  await server.state('/v1/services/hello', 'READY');
+  for (const [path, body] of [['queues/type-llm/configure', settings], ['repositories/shop/create', { concurrency: 1, required: ['lint', 'size'], labels: { team: 'web' } }],
+    ['repositories/shop/tasks/nightly/create', { type: 'lint', pool: 'gpu', cron: '0 3 * * *', timeZone: 'Europe/Berlin', batch: 'first', run: true }], ['services/hello/label', { labels: { team: 'web', tier: 'gold' } }]]) {
+    const { status, body: said } = await server.ask('/v1/' + path, body);
+    assert.equal(status, 200, JSON.stringify(said));
+  }
+});
+
+const dataOf = async (path) => (await server.ask('/v1/' + path)).body.data;
+
+/** act opens the form of a command on the page of an entity, has fill(dialog) write into it, sends it, and waits until it is closed. */
+async function act(page, path, command, fill) {
+  await page.goto(server.url + '/ui/entities/' + path);
+  await page.locator('h1').waitFor();
+  const button = page.locator(`main button.button:text-is("${command}")`);
+  const more = page.locator('main .menu > button');
+  await button.or(more).first().waitFor();
+  if (!(await button.count())) await more.click();
+  await button.or(page.locator(`.menu-item:has(b:text-is("${command}"))`)).click();
+  const dialog = page.locator('dialog');
+  await dialog.locator('.fields').first().waitFor();
+  await fill(dialog);
+  await dialog.locator('button[type=submit]').click();
+  await dialog.waitFor({ state: 'detached' });
+}
+
+const field = (dialog, name) => dialog.locator('.field', { has: dialog.page().locator(`.field-name:text-matches("^${name}[*]?$")`) }).locator('input, textarea, select');
+
+/** onPage runs a test on a page of its own, which must have nothing wrong. */
+const onPage = (what, f) => test(what, async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/tasks');
+  await f(page);
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+onPage('a command that replaces what there is keeps what nobody touches', async (page) => {
+  await act(page, 'queue/type-llm', 'configure', (d) => field(d, 'Limit').fill('3'));
+  assert.deepEqual(await dataOf('queues/type-llm'), { ...settings, limit: 3 });
+  await act(page, 'repository/shop', 'configure', (d) => field(d, 'Concurrency').fill('4'));
+  const shop = await dataOf('repositories/shop');
+  assert.deepEqual([shop.concurrency, shop.required], [4, ['lint', 'size']]);
+  await act(page, 'task/shop/nightly', 'schedule', (d) => field(d, 'Time Zone').fill('UTC'));
+  const task = await dataOf('repositories/shop/tasks/nightly');
+  assert.deepEqual([task.cron, task.timeZone], ['0 3 * * *', 'UTC']);
+  await act(page, 'service/hello', 'label', async (d) => {
+    await d.locator('button:text-is("Add")').click();
+    await d.getByLabel('Name').last().fill('a');
+    await d.getByLabel('Value').last().fill('b');
+  });
+  const labels = async () => (await server.ask('/v1/services/hello')).body.labels;
+  assert.deepEqual(await labels(), { team: 'web', tier: 'gold', a: 'b' });
+  await act(page, 'service/hello', 'update', async (d) => {
+    for (let n = 3; n > 0; n--) await d.locator('fieldset:has(> legend:has-text("Labels")) > .pair').first().getByLabel('Remove').click();
+  });
+  assert.deepEqual(await labels() ?? {}, {}, 'nor is what was taken away kept');
+});
+
+onPage('a command that is about this time begins with nothing of the last one', async (page) => {
+  assert.equal((await server.ask('/v1/repositories/shop/tasks/nightly/cancel', {})).status, 200);
+  await act(page, 'task/shop/nightly', 'run', async (d) => assert.equal(await field(d, 'Batch').inputValue(), ''));
+  assert.equal((await dataOf('repositories/shop/tasks/nightly')).batch, undefined);
+});
+
+onPage('nothing that is there is replaced by a form for what is new', async (page) => {
+  await page.goto(server.url + '/ui/tasks');
+  await page.click('button:text-is("Set one")');
+  const dialog = page.locator('dialog');
+  await field(dialog, 'Id').fill('type-llm');
+  await field(dialog, 'Cap').fill('7');
+  await dialog.locator('button[type=submit]').click();
+  await dialog.locator('[role=alert]:has-text("type-llm exists")').waitFor();
+  assert.deepEqual(await dataOf('queues/type-llm'), { ...settings, limit: 3 });
+  await field(dialog, 'Id').fill('type-lint');
+  await dialog.locator('button[type=submit]').click();
+  await dialog.waitFor({ state: 'detached' });
+  assert.deepEqual(await dataOf('queues/type-lint'), { cap: 7 });
+});
+
+onPage('a batch of a command that replaces says so', async (page) => {
+  for (const [command, says] of [['configure', 1], ['pause', 0]]) {
+    await page.goto(server.url + '/ui/machines/repository');
+    await page.selectOption('.bulk select', command);
+    await page.locator('dialog .fields').first().waitFor();
+    assert.equal(await page.locator('dialog >> text=This replaces what each of them has').count(), says, command);
+  }
+});
