@@ -97,3 +97,19 @@ onPage('a batch of a command that replaces says so', async (page) => {
     assert.equal(await page.locator('dialog >> text=This replaces what each of them has').count(), says, command);
   }
 });
+
+onPage('what is required can be no, or empty', async (page) => {
+  const path = 'services/pay/instances/pay-0';
+  assert.equal((await server.ask('/v1/register', { serviceName: 'pay', instanceId: 'pay-0', nodeAddress: '10.0.0.1:8080', labels: { team: 'web' } })).status, 202);
+  await server.state('/v1/' + path, 'active.healthy');
+  await act(page, 'instance/pay/pay-0', 'maintenance', (d) => d.getByLabel('Enabled').check());
+  assert.ok((await dataOf(path)).maintenance);
+  await act(page, 'instance/pay/pay-0', 'maintenance', () => {});
+  assert.equal((await dataOf(path)).maintenance, undefined, 'an end is what nobody has marked');
+  await act(page, 'instance/pay/pay-0', 'maintenance', async (d) => {
+    await d.getByLabel('Enabled').check();
+    await d.getByLabel('Enabled').uncheck();
+  });
+  await act(page, 'instance/pay/pay-0', 'label', (d) => d.getByLabel('Remove').click());
+  assert.deepEqual((await server.ask('/v1/' + path)).body.labels ?? {}, {});
+});

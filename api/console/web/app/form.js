@@ -11,11 +11,14 @@ export function resolve(schema, schemas) {
 
 const typeOf = (s) => (Array.isArray(s.type) ? s.type.find((t) => t !== 'null') : s.type) || (s.properties ? 'object' : undefined);
 
-/** blank is what a form begins with: defaults, and objects that are required. */
+/** blank is what a form begins with: defaults, and what is required and can be empty. */
 export function blank(schema, schemas, deep = 0) {
   const s = resolve(schema, schemas);
   if (s.default !== undefined) return s.default;
-  if (typeOf(s) !== 'object' || deep > 6) return undefined;
+  const type = typeOf(s);
+  if (type === 'boolean') return false;
+  if (type === 'array') return [];
+  if (type !== 'object' || deep > 6) return undefined;
   const v = {};
   for (const name of s.required || []) {
     const inner = blank(s.properties?.[name], schemas, deep + 1);
@@ -60,7 +63,7 @@ function Scalar({ s, type, name, value, onChange, required, errors, at }) {
   if (s.enum) {
     input = html`<select class="input" value=${value ?? ''} onChange=${(e) => set(e.target.value)} ...${about}><option value="">${required ? 'Choose…' : 'As it is'}</option>${s.enum.map((v) => html`<option value=${v}>${v}</option>`)}</select>`;
   } else if (type === 'boolean') {
-    return html`<div class="field"><label class="check"><input type="checkbox" checked=${!!value} onChange=${(e) => onChange(e.target.checked || undefined)} /><span>${words(name)}</span></label>${s.description && html`<span class="field-hint">${s.description}</span>`}</div>`;
+    return html`<div class="field"><label class="check"><input type="checkbox" checked=${!!value} onChange=${(e) => onChange(e.target.checked || (required ? false : undefined))} /><span>${words(name)}</span></label>${s.description && html`<span class="field-hint">${s.description}</span>`}</div>`;
   } else if (type === 'string' && (s.maxLength > 1000 || s.contentMediaType)) {
     input = html`<textarea class="input mono" rows="4" value=${value ?? ''} onInput=${(e) => set(e.target.value)} ...${about}></textarea>`;
   } else {
