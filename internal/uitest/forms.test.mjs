@@ -113,3 +113,38 @@ onPage('what is required can be no, or empty', async (page) => {
   await act(page, 'instance/pay/pay-0', 'label', (d) => d.getByLabel('Remove').click());
   assert.deepEqual((await server.ask('/v1/' + path)).body.labels ?? {}, {});
 });
+
+onPage('what is no JSON is not sent, nor what else a form cannot say', async (page) => {
+  const asked = [];
+  page.on('request', (r) => { if (r.method() === 'POST') asked.push(r.url() + ' ' + r.postData()); });
+  await page.goto(server.url + '/ui/tasks');
+  await page.click('button:text-is("create task")');
+  const dialog = page.locator('dialog');
+  await field(dialog, 'repository').fill('shop');
+  await field(dialog, 'Id').fill('broken');
+  await field(dialog, 'Type').fill('llm');
+  await field(dialog, 'Pool').fill('gpu');
+  const params = field(dialog, 'Params');
+  const tried = async () => { for (const name of ['Dry run', 'create']) await dialog.locator(`button:text-is("${name}")`).click(); };
+  await params.fill('{"n": 1}');
+  await params.fill('{"n": 12');
+  await tried();
+  await params.fill('{"n": 12}');
+  const labels = dialog.locator('fieldset:has(> legend:has-text("Labels"))');
+  for (const value of ['web', 'api']) {
+    await labels.locator('button:text-is("Add")').click();
+    await labels.getByLabel('Name').last().fill('team');
+    await labels.getByLabel('Value').last().fill(value);
+  }
+  await tried();
+  await labels.getByLabel('Name').last().fill('');
+  await tried();
+  assert.deepEqual(asked, [], 'it would be another one than the one that is shown');
+  await labels.getByLabel('Name').last().fill('tier');
+  await dialog.locator('button:text-is("Dry run")').click();
+  await dialog.locator('text=nothing was stored').waitFor();
+  await dialog.locator('button[type=submit]').click();
+  await dialog.waitFor({ state: 'detached' });
+  const { data, labels: has } = (await server.ask('/v1/repositories/shop/tasks/broken')).body;
+  assert.deepEqual([data.params, has], [{ n: 12 }, { team: 'web', tier: 'api' }]);
+});

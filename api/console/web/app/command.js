@@ -93,7 +93,7 @@ function CommandDialog({ m, command, entity, etag, close }) {
       <footer class="dialog-foot">
         <${Failure} error=${error} small />
         ${plan && html`<${Plan} plan=${plan} m=${m} />`}
-        <button type="button" class="button" disabled=${!form || !target.id || !!busy} onClick=${() => go(true)}>${busy === 'dry' ? 'Rehearsing…' : 'Dry run'}</button>
+        <button type="button" class="button" disabled=${!form || !target.id || !!busy} onClick=${(e) => e.target.form.reportValidity() && go(true)}>${busy === 'dry' ? 'Rehearsing…' : 'Dry run'}</button>
         <button type="button" class="button" onClick=${() => close(false)}>Cancel</button>
         <button type="submit" class=${'button ' + (danger ? 'button-danger' : 'button-main')} disabled=${!ready || !!busy}>${busy === 'send' ? 'Sending…' : danger ? `${command.name} ${entity.id}` : command.name}</button>
       </footer>

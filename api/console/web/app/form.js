@@ -103,7 +103,7 @@ function MapField({ s, schemas, name, value, onChange, required, errors, at, dep
   const inner = resolve(s.additionalProperties, schemas);
   return html`<${Frame} group ...${{ name, at, s, required, errors }}>
     ${rows.current.map(([k, v], i) => html`<div class="pair" key=${i}>
-      <input class="input mono" aria-label="Name" placeholder="name" value=${k} onInput=${(e) => put(rows.current.map((r, n) => (n === i ? [e.target.value, r[1]] : r)))} />
+      <input class="input mono" aria-label="Name" placeholder="name" required=${!!v} ref=${(at) => at?.setCustomValidity(k && rows.current.some((r, n) => n < i && r[0] === k) ? 'This name is there twice' : '')} value=${k} onInput=${(e) => put(rows.current.map((r, n) => (n === i ? [e.target.value, r[1]] : r)))} />
       ${typeOf(inner) === 'string' ? html`<input class="input mono" aria-label="Value" placeholder="value" value=${v} onInput=${(e) => put(rows.current.map((r, n) => (n === i ? [r[0], e.target.value] : r)))} />`
     : html`<${Field} schema=${inner} schemas=${schemas} name=${k || 'value'} value=${v} onChange=${(x) => put(rows.current.map((r, n) => (n === i ? [r[0], x] : r)))} errors=${errors} at=${at + '.' + k} depth=${depth + 1} />`}
       <button type="button" class="button button-quiet" aria-label="Remove" onClick=${() => put(rows.current.filter((_, n) => n !== i))}><${Icon} name="close" /></button></div>`)}
@@ -125,10 +125,13 @@ function ListField({ s, schemas, name, value, onChange, required, errors, at, de
 function AnyField({ s, name, value, onChange, required, errors, at }) {
   const [text, setText] = useState(value === undefined ? '' : JSON.stringify(value, null, 2));
   const [wrong, setWrong] = useState('');
-  const set = (t) => {
+  const set = ({ target }) => {
+    const t = target.value;
+    let problem = '';
     setText(t);
-    if (!t.trim()) { setWrong(''); return onChange(undefined); }
-    try { onChange(JSON.parse(t)); setWrong(''); } catch (e) { setWrong('Not JSON yet: ' + e.message); }
+    try { onChange(t.trim() ? JSON.parse(t) : undefined); } catch (e) { problem = 'Not JSON yet: ' + e.message; }
+    setWrong(problem);
+    target.setCustomValidity(problem); // else the value before would be sent
   };
-  return html`<${Frame} ...${{ name, at, s, required, errors }}><textarea class="input mono" rows="5" placeholder="JSON" value=${text} onInput=${(e) => set(e.target.value)}></textarea>${wrong && html`<span class="field-error">${wrong}</span>`}</${Frame}>`;
+  return html`<${Frame} ...${{ name, at, s, required, errors }}><textarea class="input mono" rows="5" placeholder="JSON" value=${text} onInput=${set}></textarea>${wrong && html`<span class="field-error">${wrong}</span>`}</${Frame}>`;
 }

@@ -75,7 +75,7 @@ function BatchDialog({ m, command, filter, keys, matching, close }) {
       ${command.destructive && html`<label class="field"><span class="field-name">This cannot be undone. Type <b class="mono">${word}</b> to confirm</span><input class="input mono" autocomplete="off" value=${typed} onInput=${(e) => setTyped(e.target.value)} /></label>`}
       <footer class="dialog-foot"><${Failure} error=${error} small />
         ${plan && html`<div class="plan" role="status"><b>Dry run: ${count(plan.matched)} match now. Nothing was sent.</b><p class="small mono">${plan.keys.slice(0, 12).join(', ')}${plan.matched > 12 ? ' …' : ''}</p></div>`}
-        <button type="button" class="button" disabled=${!form || busy} onClick=${() => go(true)}>Dry run</button><button type="button" class="button" onClick=${() => close()}>Cancel</button>
+        <button type="button" class="button" disabled=${!form || busy} onClick=${(e) => e.target.form.reportValidity() && go(true)}>Dry run</button><button type="button" class="button" onClick=${() => close()}>Cancel</button>
         <button type="submit" class=${'button ' + (command.destructive ? 'button-danger' : 'button-main')} disabled=${!ready || busy}>Send</button></footer></form>`}
   </${Dialog}>`;
 }
