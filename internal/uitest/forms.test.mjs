@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { desktop, openPage, stage } from './server.mjs';
+import { answers } from './systems.mjs';
 
 let server;
 let browser;
@@ -147,4 +148,19 @@ onPage('what is no JSON is not sent, nor what else a form cannot say', async (pa
   await dialog.waitFor({ state: 'detached' });
   const { data, labels: has } = (await server.ask('/v1/repositories/shop/tasks/broken')).body;
   assert.deepEqual([data.params, has], [{ n: 12 }, { team: 'web', tier: 'api' }]);
+});
+
+onPage('a row that is taken away takes its own text with it', async (page) => {
+  await answers(page, { '/v1/machines/queue/commands/configure': { schema: { type: 'object', properties: { list: { type: 'array', items: {} }, map: { type: 'object', additionalProperties: { type: 'object' } } } } } });
+  await page.goto(server.url + '/ui/tasks');
+  await page.click('button:text-is("Set one")');
+  for (const kind of ['List', 'Map']) {
+    const group = page.locator(`dialog fieldset:has(> legend:has-text("${kind}"))`);
+    for (const text of ['{"n":1}', '{"n":2}']) {
+      await group.locator('button:text-is("Add")').click();
+      await group.locator('textarea').last().fill(text);
+    }
+    await group.getByLabel('Remove').first().click();
+    assert.deepEqual(await group.locator('textarea').evaluateAll((all) => all.map((a) => a.value)), ['{"n":2}'], kind);
+  }
 });

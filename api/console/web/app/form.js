@@ -92,6 +92,15 @@ function ObjectField({ s, schemas, name, value, onChange, required, errors, at, 
   </${Frame}>`;
 }
 
+let made = 0;
+
+/** useNames are names for n rows, which keep theirs while others are taken away: what a row has of its own, as a text that is no JSON yet, goes with it. */
+function useNames(n) {
+  const names = useRef([]).current;
+  while (names.length < n) names.push(++made);
+  return names;
+}
+
 function MapField({ s, schemas, name, value, onChange, required, errors, at, depth }) {
   const [had] = useState(required || value); // then nothing is something, too: none
   const rows = useRef(Object.entries(value || {}));
@@ -101,12 +110,13 @@ function MapField({ s, schemas, name, value, onChange, required, errors, at, dep
     onChange(Object.keys(v).length || had ? v : undefined);
   };
   const inner = resolve(s.additionalProperties, schemas);
+  const names = useNames(rows.current.length);
   return html`<${Frame} group ...${{ name, at, s, required, errors }}>
-    ${rows.current.map(([k, v], i) => html`<div class="pair" key=${i}>
+    ${rows.current.map(([k, v], i) => html`<div class="pair" key=${names[i]}>
       <input class="input mono" aria-label="Name" placeholder="name" required=${!!v} ref=${(at) => at?.setCustomValidity(k && rows.current.some((r, n) => n < i && r[0] === k) ? 'This name is there twice' : '')} value=${k} onInput=${(e) => put(rows.current.map((r, n) => (n === i ? [e.target.value, r[1]] : r)))} />
       ${typeOf(inner) === 'string' ? html`<input class="input mono" aria-label="Value" placeholder="value" value=${v} onInput=${(e) => put(rows.current.map((r, n) => (n === i ? [r[0], e.target.value] : r)))} />`
     : html`<${Field} schema=${inner} schemas=${schemas} name=${k || 'value'} value=${v} onChange=${(x) => put(rows.current.map((r, n) => (n === i ? [r[0], x] : r)))} errors=${errors} at=${at + '.' + k} depth=${depth + 1} />`}
-      <button type="button" class="button button-quiet" aria-label="Remove" onClick=${() => put(rows.current.filter((_, n) => n !== i))}><${Icon} name="close" /></button></div>`)}
+      <button type="button" class="button button-quiet" aria-label="Remove" onClick=${() => { names.splice(i, 1); put(rows.current.filter((_, n) => n !== i)); }}><${Icon} name="close" /></button></div>`)}
     <button type="button" class="button small" onClick=${() => put([...rows.current, ['', typeOf(inner) === 'string' ? '' : undefined]])}>Add</button>
   </${Frame}>`;
 }
@@ -114,10 +124,11 @@ function MapField({ s, schemas, name, value, onChange, required, errors, at, dep
 function ListField({ s, schemas, name, value, onChange, required, errors, at, depth }) {
   const [had] = useState(required || value);
   const items = value || [];
+  const names = useNames(items.length);
   const put = (next) => onChange(next.length || had ? next : undefined);
   return html`<${Frame} group ...${{ name, at, s, required, errors }}>
-    ${items.map((v, i) => html`<div class="pair" key=${i}><${Field} schema=${s.items} schemas=${schemas} name=${String(i + 1)} value=${v} onChange=${(x) => put(items.map((o, n) => (n === i ? x : o)))} required errors=${errors} at=${`${at}[${i}]`} depth=${depth + 1} />
-      <button type="button" class="button button-quiet" aria-label="Remove" onClick=${() => put(items.filter((_, n) => n !== i))}><${Icon} name="close" /></button></div>`)}
+    ${items.map((v, i) => html`<div class="pair" key=${names[i]}><${Field} schema=${s.items} schemas=${schemas} name=${String(i + 1)} value=${v} onChange=${(x) => put(items.map((o, n) => (n === i ? x : o)))} required errors=${errors} at=${`${at}[${i}]`} depth=${depth + 1} />
+      <button type="button" class="button button-quiet" aria-label="Remove" onClick=${() => { names.splice(i, 1); put(items.filter((_, n) => n !== i)); }}><${Icon} name="close" /></button></div>`)}
     <button type="button" class="button small" onClick=${() => put([...items, blank(s.items, schemas) ?? ''])}>Add</button>
   </${Frame}>`;
 }
