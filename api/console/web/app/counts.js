@@ -3,7 +3,7 @@
 import { useEffect, useState } from './base.js';
 import { get } from './api.js';
 import { onChanges } from './live.js';
-import { store } from './store.js';
+import { passes, soon, store } from './store.js';
 
 const every = 500;
 const all = new Map();
@@ -35,10 +35,11 @@ function of(name) {
         c.value.set({ data: statesOf(await counted(name)) });
       } catch (error) {
         c.value.set((v) => ({ ...v, error }));
+        if (c.users && passes(error)) c.later(soon);
       }
     };
-    c.soon = () => {
-      c.timer ??= setTimeout(() => { c.timer = undefined; c.load(); }, Math.max(0, c.last + every - Date.now()));
+    c.later = (ms) => {
+      c.timer ??= setTimeout(() => { c.timer = undefined; c.load(); }, Math.max(0, c.last + ms - Date.now()));
     };
     all.set(name, c);
   }
@@ -52,7 +53,7 @@ export function useAllCounts(names) {
     const stops = names.map((name) => {
       const c = of(name);
       const look = () => set((v) => new Map(v).set(name, c.value.get()));
-      if (c.users++ === 0) { c.load(); c.stop = onChanges(c.soon, { machine: name }); }
+      if (c.users++ === 0) { c.load(); c.stop = onChanges(() => c.later(every), { machine: name }); }
       look();
       const unfollow = c.value.follow(look);
       return () => { unfollow(); if (--c.users === 0) { c.stop(); clearTimeout(c.timer); c.timer = undefined; } };

@@ -47,9 +47,15 @@ export function stored(name, initial) {
   return s;
 }
 
+/** passes reports whether an error passes by itself: there was no answer, or the server cannot give one now, as while it starts. What was asked for is to be asked for again. */
+export const passes = (e) => [0, 429, 503, 504].includes(e.status);
+
+/** soon is in how many ms. */
+export const soon = 2000;
+
 /**
  * useResource calls load(signal) at first and whenever deps change. What it had before stays until there is something new, unless deps
- * changed; an error does not hide the data, and a server that does not answer is asked again. reload loads again; calls while it loads lead to one more.
+ * changed; an error does not hide the data, and a server that cannot answer now is asked again. reload loads again; calls while it loads lead to one more.
  */
 export function useResource(load, deps) {
   const [state, set] = useState({ data: undefined, error: undefined, loading: true });
@@ -66,7 +72,7 @@ export function useResource(load, deps) {
       (error) => {
         if (abort.signal.aborted) return;
         set((s) => ({ ...s, error, loading: false }));
-        if (error.code === 'unreachable') setTimeout(() => !abort.signal.aborted && r.abort === abort && reload(), 2000);
+        if (passes(error)) setTimeout(() => !abort.signal.aborted && r.abort === abort && reload(), soon);
       },
     ).finally(() => {
       if (r.abort !== abort) return;

@@ -6,7 +6,7 @@ import { Icon } from '../app/icons.js';
 import { announce, useChanges } from '../app/live.js';
 import { Empty, Failure, Labels, Mark, State } from '../app/parts.js';
 import { place, useQuery } from '../app/router.js';
-import { stored, useStore } from '../app/store.js';
+import { passes, soon, stored, useStore } from '../app/store.js';
 import { Table } from '../app/table.js';
 import { Since, Time, count, minutesAgo } from '../app/time.js';
 import { Bulk } from './bulk.js';
@@ -48,6 +48,8 @@ function useList(m, filter) {
   now.current = list;
   const busy = useRef();
   const again = useRef(); // what was asked for while it loads: 'changes', or 'anew', from the first page
+  const timers = useRef([]); // of what is loaded anew, and of the next page
+  const later = (ms, more, anew) => { timers.current[+more] ??= setTimeout(() => { delete timers.current[+more]; load(more, anew); }, ms); };
   const load = useCallback(async (more, anew) => {
     if (busy.current === id) { if (!more) again.current = anew || again.current === 'anew' ? 'anew' : 'changes'; return; }
     busy.current = id;
@@ -59,7 +61,10 @@ function useList(m, filter) {
       if (busy.current !== id) return;
       setList({ id, rows: more ? [...before.rows, ...data.items] : data.items, next: data.nextCursor, query: more ? before.query : query, loading: false, stale: data.staleSeconds });
     } catch (error) {
-      if (busy.current === id) setList((l) => ({ ...l, id, error, loading: false, rows: l.id === id ? l.rows : [] }));
+      if (busy.current === id) {
+        setList((l) => ({ ...l, id, error, loading: false, rows: l.id === id ? l.rows : [] }));
+        if (passes(error)) later(soon, more, anew);
+      }
     } finally {
       if (busy.current === id) {
         busy.current = undefined;
@@ -72,10 +77,12 @@ function useList(m, filter) {
   useEffect(() => {
     setList({ id, rows: [], next: '', loading: true });
     load(false);
-    return () => { busy.current = again.current = undefined; };
+    return () => {
+      timers.current.forEach((t) => clearTimeout(t));
+      timers.current = [];
+      busy.current = again.current = undefined;
+    };
   }, [id]);
-  const timer = useRef();
-  useEffect(() => () => clearTimeout(timer.current), []);
   useChanges((changes) => {
     if (!changes) { load(false, true); return; } // some were missed: what there was may be old
     if (now.current.rows.length > most) {
@@ -84,7 +91,7 @@ function useList(m, filter) {
       setList((l) => ({ ...l, rows: l.rows.map((r) => (newer.has(keyOf(r)) ? newer.get(keyOf(r)) || { ...r, problem: 'deleted' } : r)).filter(stays) }));
       return;
     }
-    timer.current ??= setTimeout(() => { timer.current = undefined; load(false); }, 700);
+    later(700, false);
   }, { machine: m.name });
   return { ...list, rows: list.id === id ? list.rows : [], more: () => list.next && load(true), reload: () => load(false, true) };
 }

@@ -5,6 +5,7 @@ import { html, classes, memo, useCallback, useEffect, useMemo, useRef, useState 
 import { get, session } from '../app/api.js';
 import { Icon } from '../app/icons.js';
 import { Copy, Failure, Json, LinkOut, Loading, State } from '../app/parts.js';
+import { passes, soon } from '../app/store.js';
 import { duration, Time } from '../app/time.js';
 
 const page = 100; // events that are read at first, and each time that earlier ones are asked for
@@ -43,7 +44,10 @@ export function useTimeline(path, namespace, seq) {
         while (seq && run.current === r && !r.whole && r.all[0].seq > seq && r.all.length < most) await earlier(500);
       } while (r.again);
     } catch (error) {
-      if (run.current === r) setLine((l) => ({ ...l, error }));
+      if (run.current === r) {
+        setLine((l) => ({ ...l, error }));
+        if (passes(error)) setTimeout(() => run.current === r && more(), soon);
+      }
     }
     r.busy = false;
   }, [read, seq]);
@@ -51,6 +55,7 @@ export function useTimeline(path, namespace, seq) {
     run.current = { all: [] };
     setLine({});
     more();
+    return () => { run.current = {}; };
   }, [path, namespace]);
   return { ...line, more, back: () => more(true) };
 }

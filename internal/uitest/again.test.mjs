@@ -1,0 +1,59 @@
+// What is shown must be of now, also after an answer that failed: nothing else tells a page that it is to ask again, as the stream goes on behind what it has had.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { desktop, openPage, stage, until } from './server.mjs';
+
+let server;
+let browser;
+stage(async (s, b) => {
+  server = s;
+  browser = b;
+  await server.state('/v1/services/hello', 'READY');
+});
+
+/** failing has what a page asks for at these paths fail so, until all have failed and what it returns is called. */
+async function failing(page, how, ...paths) {
+  const failed = new Set();
+  const match = (url) => paths.includes(url.pathname);
+  await page.route(match, (route) => { failed.add(new URL(route.request().url()).pathname); return how(route); });
+  return async () => {
+    await until(`${paths} have failed`, async () => failed.size === paths.length);
+    await page.unroute(match);
+  };
+}
+
+const killed = (route) => route.abort('connectionrefused');
+const starting = (route) => route.fulfill({ status: 503, contentType: 'application/problem+json', body: '{"status":503,"code":"unavailable","title":"Not now","detail":"the index is being read"}' });
+
+for (const [what, how] of Object.entries({ 'a server that was killed': killed, 'a server that starts': starting })) {
+  test(`what is asked of ${what} is asked again`, async () => {
+    const context = await browser.newContext({ viewport: desktop });
+    const id = how === killed ? 'killed' : 'starts';
+    const page = await openPage(context, server, '/ui/machines/queue');
+    await page.waitForSelector('.pill:has-text("Live")');
+    let lift = await failing(page, how, '/v1/machines/queue/counts', '/v1/queues');
+    assert.equal((await server.ask(`/v1/queues/type-${id}/configure`, { limit: 1 })).status, 200);
+    await lift();
+    await page.locator(`.list tbody >> text="type-${id}"`).waitFor();
+    const n = (await server.ask('/v1/machines/queue/counts')).body.states.active;
+    await page.locator('.list .chip', { hasText: new RegExp(`^active${n}$`) }).waitFor();
+    await page.locator('main .failure').waitFor({ state: 'detached' });
+
+    await page.goto(`${server.url}/ui/entities/queue/type-${id}`);
+    await page.waitForSelector('.pill:has-text("Live")');
+    await page.locator('main >> text=queue.configured').first().waitFor();
+    lift = await failing(page, how, `/v1/queues/type-${id}/events`, `/v1/queues/type-${id}`);
+    assert.equal((await server.ask(`/v1/queues/type-${id}/pause`, { reason: 'quota' })).status, 200);
+    await lift();
+    await page.locator('main >> text=queue.paused').first().waitFor();
+    await page.locator('main .failure').waitFor({ state: 'detached' });
+
+    lift = await failing(page, how, '/v1/machines/queue/counts', '/v1/queues');
+    await page.goto(server.url + '/ui/machines/queue'); // nothing has been read yet
+    await lift();
+    await page.locator(`.list tbody >> text="type-${id}"`).waitFor();
+    await page.locator('.list .chip', { hasText: /^paused\d$/ }).waitFor();
+    assert.deepEqual(page.wrong.filter((w) => !/status of 503/.test(w)), []);
+    await context.close();
+  });
+}
