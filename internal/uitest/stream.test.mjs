@@ -79,6 +79,28 @@ test('a stream that breaks goes on behind the last id, and begins anew where wha
   stream.close();
 });
 
+test('a stream that is closed says nothing more, and does not open', async () => {
+  const stream = await streams();
+  says('entity', { machine: 'service', namespace: 'default', id: 'a', version: 1 });
+  told = [];
+  stream.close();
+  mock.timers.tick(250);
+  assert.deepEqual(told, [], 'what has come is for who looked until now');
+  for (const answer of [async () => ({ ok: true, status: 200, json: async () => ({ items: [] }) }), async () => ({ status: 401 }), async () => { throw new TypeError('no answer'); }]) {
+    Source.all = [];
+    told = [];
+    let go;
+    globalThis.fetch = () => new Promise((resolve) => { go = () => resolve(answer()); });
+    const early = new Stream((m) => told.push(m));
+    early.close();
+    go();
+    await settled();
+    mock.timers.tick(10000);
+    await settled();
+    assert.deepEqual([Source.all, told.map((m) => m.state)], [[], ['connecting']]);
+  }
+});
+
 test('whoever begins to follow is told a log from its beginning', () => {
   logs.follow('a');
   logs.follow('b');

@@ -18,7 +18,7 @@ export class Stream {
   }
 
   set(state) {
-    if (state === this.state) return;
+    if (this.closed || state === this.state) return;
     this.state = state;
     this.tell({ type: 'state', state });
   }
@@ -26,6 +26,7 @@ export class Stream {
   close() {
     this.closed = true;
     clearTimeout(this.timer);
+    clearTimeout(this.flushing);
     this.source?.close();
   }
 
@@ -54,6 +55,7 @@ export class Stream {
       this.again();
       return;
     }
+    if (this.closed) return; // while it was asked
     const source = new EventSource('/v1/watch?namespace=*' + (this.after ? '&after=' + encodeURIComponent(this.after) : ''));
     this.source = source;
     source.onopen = () => { this.backoff = 500; this.set('live'); };
