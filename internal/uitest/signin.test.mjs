@@ -101,6 +101,18 @@ auth:
     await page.goto(server.url + '/ui/machines/service');
     await page.waitForSelector('.diagram svg');
     assert.equal(await page.locator('text=Time in state').count(), 0, 'these numbers are of all namespaces');
+
+    const other = await openPage(context, server, '/ui/entities/service/hello'); // what another tab of the browser shows
+    other.setDefaultTimeout(60000);
+    await other.getByLabel('Signed in as acme').waitFor();
+    await other.locator('.pill', { hasText: 'Live' }).click(); // also while it is paused
+    const out = async (name) => { await page.getByLabel('Signed in as ' + name).click(); await page.getByRole('button', { name: 'Sign out' }).click(); };
+    await out('acme');
+    await other.getByRole('heading', { name: 'Sign in to Instar' }).waitFor();
+    await token('operate');
+    await other.getByLabel('Signed in as hands').waitFor();
+    await other.locator('.heading-actions button:text-is("update")').waitFor();
+    assert.deepEqual(other.wrong.filter((w) => !/status of 40[13]/.test(w)), []);
     assert.deepEqual(page.wrong.filter((w) => !w.startsWith('left the origin: ' + idp.issuer)), []);
     await context.close();
   } finally {

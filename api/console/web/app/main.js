@@ -7,7 +7,7 @@ import { Frame } from './frame.js';
 import { SignIn } from './signin.js';
 import { applyTheme } from './time.js';
 import { match, place, start as followLinks } from './router.js';
-import { start as listen } from './live.js';
+import { connection, start as listen } from './live.js';
 import { start as keys } from './keys.js';
 import { routes } from './pages.js';
 
@@ -43,6 +43,7 @@ function App() {
     return () => { gone = true; };
   }, [path]);
   useEffect(() => { if (who?.role) listen(); }, [who?.role]);
+  useEffect(() => connection.follow((is) => { if (['live', 'signedout'].includes(is)) ask(); }), []); // somebody may have signed in or out in another tab, or the session has ended
   useEffect(() => {
     if (!page.path) return;
     if (first.current) { first.current = false; return; }
@@ -56,7 +57,7 @@ function App() {
   if (!who) return error ? html`<main class="alone"><h1 class="hidden-text">Instar</h1><${Failure} error=${error} retry=${ask} /></main>` : null;
   if (!who.role) return html`<${SignIn} />`;
   const { Page, params } = page;
-  return html`<${Frame}>${page.missing ? html`<${Missing} path=${path} />` : page.broken ? html`<${Broken} />` : Page ? html`<${Page} key=${path} params=${params} />` : html`<${Loading} />`}</${Frame}>`;
+  return html`<${Frame}>${page.missing ? html`<${Missing} path=${path} />` : page.broken ? html`<${Broken} />` : Page ? html`<${Page} key=${path + who.name} params=${params} />` : html`<${Loading} />`}</${Frame}>`;
 }
 
 function Missing({ path }) {
