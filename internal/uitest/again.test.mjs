@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { desktop, openPage, stage, until } from './server.mjs';
+import { answers } from './systems.mjs';
 
 let server;
 let browser;
@@ -57,3 +58,24 @@ for (const [what, how] of Object.entries({ 'a server that was killed': killed, '
     await context.close();
   });
 }
+
+test('a page that is four times as long is loaded anew a fourth as often', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const since = new Date(Date.now() - 3600000).toISOString();
+  const begun = []; // when the list was asked for from its beginning
+  await answers(context, { '/v1/services': (url) => {
+    const from = Number(url.searchParams.get('cursor') || 0);
+    if (!from) begun.push(Date.now());
+    return { items: Array.from({ length: 500 }, (_, i) => ({ id: `s-${from + i}`, namespace: 'default', machine: 'service', state: 'READY', version: 1, since, updatedAt: since })), nextCursor: from < 1500 ? String(from + 500) : '' };
+  } });
+  const page = await openPage(context, server, '/ui/services');
+  await page.waitForSelector('.pill:has-text("Live")');
+  const list = page.locator('[role=region][aria-label=Services]');
+  await until('all are loaded', async () => { await list.evaluate((f) => { f.scrollTop = f.scrollHeight; }); return page.locator('.table >> text="s-1999"').count(); });
+  const n = begun.length;
+  let i = 0;
+  await until('it is loaded anew twice', async () => { await server.ask('/v1/services/hello/label', { labels: { n: String(i++) } }); return begun.length >= n + 2; });
+  assert.ok(begun[n + 1] - begun[n] > 3500, `after ${begun[n + 1] - begun[n]} ms`);
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});

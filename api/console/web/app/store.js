@@ -91,7 +91,7 @@ export function useResource(load, deps) {
   return { ...state, reload, idle };
 }
 
-/** useMore is useResource of a list, {items, more}: load(least, signal) loads so many, if there are. onEnd, for a Table, asks for 500 more than there are. */
+/** useMore is useResource of a list, {items, more}: load(least, signal) loads so many, if there are. onEnd, for a Table, asks for 500 more than there are; rest is for how long, in ms, it is left after changes before it is loaded anew: a second for each request of 500, so that a long list costs no more than a short one. */
 export function useMore(load, deps) {
   const wanted = useRef(1);
   const it = useResource((signal) => load(wanted.current, signal), deps);
@@ -100,7 +100,7 @@ export function useMore(load, deps) {
     wanted.current = it.data.items.length + 500;
     it.reload();
   };
-  return { ...it, onEnd };
+  return { ...it, onEnd, rest: 1000 * Math.max(1, Math.ceil((it.data?.items.length || 0) / 500)) };
 }
 
 /** paused is whether what is shown is to stay as it is, until it is false again. */

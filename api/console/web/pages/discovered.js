@@ -27,7 +27,7 @@ export default function Discovered({ params }) {
     const weights = new Map((found.data.instances || []).map((i) => [i.instanceId, i]));
     return { m, own, found: found.data, weights, more: list.more, items: list.items.map((i) => ({ ...i, data: i.entity?.data || {}, now: weights.get(i.id) })) };
   }, [service, ns, ended]);
-  useReload(it.reload, { machine: 'instance' }, 1000);
+  useReload(it.reload, { machine: 'instance' }, it.rest);
   const past = useResource((signal) => (at ? get(path, { namespace: ns, include: 'draining', at }, signal).then(({ data }) => data) : Promise.resolve(null)), [service, ns, at]);
   const d = it.data;
   const beats = !at && d?.items.some(sends) ? d.items.length : 0; // for each that is shown, its heartbeat is asked for
@@ -40,7 +40,7 @@ export default function Discovered({ params }) {
       cursor = data.nextCursor || '';
     }
     return all;
-  }, [service, ns, !!beats]), 2000);
+  }, [service, ns, !!beats]), 2 * it.rest);
   const href = (changes) => '?' + new URLSearchParams(Object.entries({ namespace: ns === 'default' ? null : ns, ...changes }).filter(([, v]) => v));
   const tabs = [{ id: 'now', text: 'Now', href: href({}), badge: d && d.items.filter((i) => i.state !== 'deregistered').length + (d.more ? '+' : '') }, { id: 'past', text: 'In the past', href: href({ at: at || new Date(Math.floor(Date.now() / 1000) * 1000 - 600000).toISOString() }) }];
   return html`<${Heading} title=${service} crumbs=${[{ href: '/ui/discovery', text: 'Discovery' }]} sub=${ns === 'default' ? '' : `In the namespace ${ns}.`}>

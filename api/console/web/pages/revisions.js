@@ -28,7 +28,7 @@ export default function Services() {
     const m = await machine('service');
     return { m, ...await atLeast(least, collection(m), { namespace: ns, include: 'data', state: living(m) }, signal) };
   }, [ns]);
-  useReload(it.reload, { machine: 'service' }, 1000);
+  useReload(it.reload, { machine: 'service' }, it.rest);
   const d = it.data;
   const seen = (e) => e.entity?.data?.snapshot || {};
   const split = d?.items.filter((e) => seen(e).traffic?.filter((t) => t.percent > 0).length > 1).length;
