@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -162,7 +163,7 @@ func TestCommands(t *testing.T) {
 			require.Equal(t, "true", again.Header.Get("Idempotent-Replayed"))
 			require.Equal(t, string(first.body), string(again.body))
 		}
-		now := b.get("/v1/gadgets/k").Header.Get("ETag")
+		now := fmt.Sprintf("%q", fmt.Sprint(b.get("/v1/gadgets/k").json(t)["revision"]))
 		p := b.post("/v1/gadgets/k/resize", `{"size":3}`, "If-Match", tag, "Idempotency-Key", "late")
 		p.problem(t, 412, machines.CodePrecondition)
 		require.Equal(t, now, p.Header.Get("ETag"), "what it is at")

@@ -46,12 +46,13 @@ func (s *Server) entity(q *rest.Request, m *machines.Machine) error {
 	if err != nil {
 		return err
 	}
-	q.W.Header()["Etag"] = []string{rest.ETag(e.Revision)}
-	if rest.Unchanged(q.R, strconv.FormatUint(e.Revision, 10)) {
+	e.Forbid(m, stored, q.Who.Name)
+	tag := e.Tag()
+	q.W.Header()["Etag"] = []string{`"` + tag + `"`}
+	if rest.Unchanged(q.R, tag) {
 		q.W.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	e.Forbid(m, stored, q.Who.Name)
 	return q.JSON(http.StatusOK, e)
 }
 
