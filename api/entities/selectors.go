@@ -38,7 +38,9 @@ func Selectors(m *machines.Machine, field string, texts ...string) ([]index.Sele
 }
 
 // SelectedBy is what the documentation of selectors says besides of a machine.
-func SelectedBy(m *machines.Machine) string { return selectedBy(m, ". Not only by labels, but also by ") }
+func SelectedBy(m *machines.Machine) string {
+	return selectedBy(m, ". Not only by labels, but also by ")
+}
 
 func selectedBy(m *machines.Machine, before string) string {
 	members := m.Selected()
