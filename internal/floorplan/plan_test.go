@@ -122,7 +122,7 @@ var plan = []room{
 
 	{path: "consumers", ours: []string{"internal/wait", "machines", "machines/registry", "streams", "streams/publish", "kv"}, outside: []string{natsgo}},
 	{path: "consumers/...", ours: []string{"internal/panics", "internal/wait", "consumers", "machines", "machines/registry", "streams", "streams/publish", "kv", "kv/index"}, outside: []string{natsgo, otel}, tests: []string{"consumers/...", "machines/..."}},
-	{path: "consumers/cluster", ours: []string{"internal/boottime", "internal/wait", "streams", "streams/publish", "kv", "kv/index"}, outside: []string{natsgo}, tests: []string{"consumers", "consumers/consumertest", "machines/..."}},
+	{path: "consumers/cluster", ours: []string{"consumers", "internal/boottime", "internal/wait", "streams", "streams/publish", "kv", "kv/index"}, outside: []string{natsgo}, tests: []string{"consumers", "consumers/consumertest", "machines/..."}},
 	{path: "consumers/poison", ours: []string{"consumers", "consumers/cluster", "streams", "streams/publish", "kv"}},
 	{path: "consumers/bulkack", ours: []string{"streams"}, outside: []string{natsgo}},
 	{path: "consumers/reconcile", ours: []string{"internal/boottime", "internal/wait", "consumers", "consumers/cluster", "machines", "streams", "streams/publish", "kv", "kv/index"}, outside: []string{natsgo}},
