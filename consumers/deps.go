@@ -26,6 +26,9 @@ import (
 // Tracer starts a span below a W3C traceparent and returns the traceparent of the span and what ends it.
 type Tracer func(name, parent string, attributes ...string) (traceparent string, end func(error))
 
+// ErrCutOff is the cause of the end of what a node does when others may have been given that: the node was frozen, or did not reach them.
+var ErrCutOff = errors.New("the node was cut off")
+
 // Deps is what every consumer needs.
 type Deps struct {
 	NC       *nats.Conn

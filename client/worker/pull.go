@@ -27,21 +27,21 @@ var errGone = errors.New("the queue is gone")
 // puller counts what is under way. It is for one goroutine.
 type puller struct {
 	k              *kind
-	subject, inbox string // of requests, and of what comes
-	asked          int    // tasks that may still come
-	running        int
-	ended          chan struct{} // has room for all
-	last           time.Time     // when the last request was sent
+	subject, inbox string          // of requests, and of what comes
+	asked          int             // tasks that may still come
+	running        map[string]bool // by where their messages are in the stream
+	ended          chan string     // has room for all
+	last           time.Time       // when the last request was sent
 }
 
 func (k *kind) puller() *puller {
-	return &puller{k: k, ended: make(chan struct{}, k.w.opts.Concurrency)}
+	return &puller{k: k, running: map[string]bool{}, ended: make(chan string, k.w.opts.Concurrency)}
 }
 
 // wait returns when all tasks that were begun are at their end.
 func (p *puller) wait() {
-	for ; p.running > 0; p.running-- {
-		<-p.ended
+	for len(p.running) > 0 {
+		delete(p.running, <-p.ended)
 	}
 	_ = p.k.w.opts.NC.FlushTimeout(time.Second) // acks; without them the tasks come again, and nobody waits for them
 }
@@ -75,8 +75,8 @@ func (p *puller) take(ctx, work context.Context, cons jetstream.Consumer) (err e
 				continue
 			}
 			p.arrived(work, m, most, over == nil)
-		case <-p.ended:
-			p.running--
+		case id := <-p.ended:
+			delete(p.running, id)
 		case <-tick.C:
 			if p.asked > 0 && time.Since(p.last) > overdue {
 				p.asked = 0
@@ -91,21 +91,28 @@ func (p *puller) take(ctx, work context.Context, cons jetstream.Consumer) (err e
 	return nil
 }
 
-// arrived begins a task, or gives it back: when the worker stops, and when it has enough, because a request that was given up for lost was answered after all.
+// arrived begins a task, or gives it back: when the worker stops, and when it has enough, because a request that was given up for lost was answered after all. One that is under way here and is
+// delivered again, as when the worker was held up for long, is left to the delivery that has begun: the server takes its ack for the later one, too.
 func (p *puller) arrived(work context.Context, m *nats.Msg, most int, stopping bool) {
 	p.asked = max(p.asked-1, 0)
-	if stopping || p.running >= most {
-		_ = m.Nak() // at worst it comes when its ack is overdue
-		return
+	id := m.Reply
+	if meta, err := m.Metadata(); err == nil {
+		id = fmt.Sprint(meta.Sequence.Stream, " ", meta.Timestamp.UnixNano())
 	}
-	p.begin(work, m)
+	switch {
+	case p.running[id]:
+	case stopping || len(p.running) >= most:
+		_ = m.Nak() // at worst it comes when its ack is overdue
+	default:
+		p.begin(work, m, id)
+	}
 }
 
-func (p *puller) begin(work context.Context, m *nats.Msg) {
-	p.running++
+func (p *puller) begin(work context.Context, m *nats.Msg, id string) {
+	p.running[id] = true
 	p.k.running.Add(1)
 	go func() {
-		defer func() { p.k.running.Add(-1); p.ended <- struct{}{} }()
+		defer func() { p.k.running.Add(-1); p.ended <- id }()
 		if err := p.k.task(work, m); err != nil {
 			p.k.w.opts.Log.Warn("a task is left for its next delivery", "subject", m.Subject, "error", err)
 		}
@@ -114,7 +121,7 @@ func (p *puller) begin(work context.Context, m *nats.Msg) {
 
 // ask requests as many tasks as can be begun, if that are not few while others are on their way.
 func (p *puller) ask(most int) error {
-	free := most - p.running - p.asked
+	free := most - len(p.running) - p.asked
 	if free < 1 || p.asked > 0 && free < most/4+1 {
 		return nil
 	}

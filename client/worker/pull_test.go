@@ -49,9 +49,9 @@ func TestConcurrency(t *testing.T) {
 // A task of a request that was given up for lost is not counted as one of the next request, and is given back when there is no room for it.
 func TestATaskThatComesLate(t *testing.T) {
 	t.Parallel()
-	p := &puller{running: 3, ended: make(chan struct{}, 3)}
+	p := &puller{running: map[string]bool{"a": true, "b": true, "c": true}, ended: make(chan string, 3)}
 	p.arrived(t.Context(), &nats.Msg{Subject: "late"}, 3, false)
-	require.Equal(t, 3, p.running, "it is not begun")
+	require.Len(t, p.running, 3, "it is not begun")
 	require.Zero(t, p.asked, "no more than three are asked for")
 }
 
@@ -68,4 +68,15 @@ func TestRunWithoutAnEnd(t *testing.T) {
 	require.Equal(t, "worked", w.Reaches("a", "open").Data.(*consumertest.Thing).Text)
 	k.opts.NC.Close()
 	require.ErrorIs(t, <-ended, nats.ErrConnectionClosed)
+}
+
+// A task that is delivered again while it is under way here is neither begun again nor given back, whether there is room for it or not.
+func TestATaskThatComesAgain(t *testing.T) {
+	t.Parallel()
+	sub := &nats.Subscription{}
+	for most := 1; most <= 2; most++ {
+		p := &puller{running: map[string]bool{"7 1700000000": true}}
+		p.arrived(t.Context(), &nats.Msg{Subject: "again", Reply: "$JS.ACK.EFFECTS.fx.2.7.9.1700000000.0", Sub: sub}, most, false)
+		require.Len(t, p.running, 1)
+	}
 }

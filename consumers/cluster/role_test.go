@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
@@ -213,10 +214,13 @@ func TestANodeWorksWhileItIsLive(t *testing.T) {
 		offers(is.hands)
 	}
 	w.ends(first)
+	require.NotErrorIs(t, context.Cause(first), consumers.ErrCutOff)
 	require.NoError(t, n.SetDesired(w.Ctx, "one", NodeLive))
-	w.begins(working)
+	second := w.begins(working)
 	offers(2)
 	stop()
+	w.ends(second)
+	require.NotErrorIs(t, context.Cause(second), consumers.ErrCutOff)
 	require.NoError(t, <-ended)
 	require.NoError(t, <-ended)
 }
@@ -227,7 +231,9 @@ func TestANodeThatIsCutOffEndsItsWork(t *testing.T) {
 	w := setup(t, embedded.Interval)
 	n, clock := w.node("one")
 	working := make(chan context.Context, 3)
-	w.Also(func(ctx context.Context) error {
+	ctx, stop := context.WithCancel(w.Ctx)
+	defer stop()
+	w.Also(func(context.Context) error {
 		return n.While(ctx, func(ctx context.Context) error { working <- ctx; <-ctx.Done(); return nil })
 	})
 	renew := func() { t.Helper(); require.NoError(t, n.writeKey(w.Ctx, n.keyRevision())) }
@@ -239,6 +245,7 @@ func TestANodeThatIsCutOffEndsItsWork(t *testing.T) {
 
 	clock.Move(n.Life*3/4 + cutOff + 1)
 	w.ends(first)
+	require.ErrorIs(t, context.Cause(first), consumers.ErrCutOff)
 	require.Empty(t, working, "it was not begun anew after the slow renewal, and waits")
 	renew()
 	second := w.begins(working)
@@ -246,7 +253,13 @@ func TestANodeThatIsCutOffEndsItsWork(t *testing.T) {
 	clock.Move(time.Hour) // it was frozen,
 	renew()               // and renews its key before it finds out
 	w.ends(second)
-	w.begins(working)
+	require.ErrorIs(t, context.Cause(second), consumers.ErrCutOff)
+	third := w.begins(working)
+
+	clock.Move(time.Hour) // it was frozen, and finds out when it is told to stop
+	stop()
+	w.ends(third)
+	require.ErrorIs(t, context.Cause(third), consumers.ErrCutOff)
 }
 
 func (w *world) begins(working <-chan context.Context) context.Context {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"maps"
 	"time"
+
+	"github.com/bcc94042/instar/consumers"
 )
 
 // When [Node.While] ends the work of a node that cannot renew its key: before the server gives what that has under way to others, which takes it at least 20 s (an ack wait of 30 s, less the 10 s
@@ -14,7 +16,7 @@ const (
 )
 
 // While calls work for as long as this node is live, or was and is cordoned: what all nodes do at the same time, and a [Role] does not. It returns what work returns. The context of work ends when the
-// node is to be drained, and when its key was not renewed for 20 s; While waits until it is live again then.
+// node is to be drained, and, with the cause [consumers.ErrCutOff], when its key was not renewed for 20 s; While waits until it is live again then.
 func (n *Node) While(ctx context.Context, work func(context.Context) error) error {
 	for {
 		state, changed := n.Eligible()
@@ -34,8 +36,8 @@ func (n *Node) While(ctx context.Context, work func(context.Context) error) erro
 
 // whileIn runs work until that ends, or is ended: again says that it may be called once more.
 func (n *Node) whileIn(ctx context.Context, work func(context.Context) error) (again bool, err error) {
-	inner, cancel := context.WithCancel(ctx)
-	defer cancel()
+	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx)) // so that the cause is known when it ends, also of one that was frozen and is to stop
+	defer cancel(nil)
 	ended := make(chan error, 1)
 	n.works(true)
 	go func() {
@@ -48,23 +50,24 @@ func (n *Node) whileIn(ctx context.Context, work func(context.Context) error) (a
 	for {
 		until := time.Duration(n.until.Load()) // before it waits: who was frozen may have renewed its key when it looks
 		state, changed := n.Eligible()
-		cut := false
 		if state != NodeDraining {
 			select {
 			case err := <-ended:
 				return false, err
 			case <-changed:
 			case <-tick.C:
+			case <-ctx.Done():
 			}
-			cut = n.clock()-until > cutOff
 		}
-		if cut {
+		var cause error
+		if n.clock()-until > cutOff {
+			cause = consumers.ErrCutOff
 			n.Log.Error("this node ends its work: its key was not renewed in time", "node", n.Name)
 		}
-		if cut || state == NodeDraining {
-			cancel()
+		if cause != nil || state == NodeDraining || ctx.Err() != nil {
+			cancel(cause)
 			err := <-ended
-			return err == nil, err
+			return err == nil && ctx.Err() == nil, err
 		}
 	}
 }

@@ -27,14 +27,18 @@ const (
 var errKept = errors.New("the task is not given back")
 
 // givenBack are tasks that a stopping process has not done. They are given back when its consumer pulls no more: until then the server
-// would deliver them to it again. The zero value has none.
+// would deliver them to it again. None is given back by a process that was cut off: the server does not look at which delivery that is about, and would take the task from who has it by now.
+// The zero value has none.
 type givenBack struct {
 	mu    sync.Mutex
 	ended bool
 	tasks []jetstream.Msg
 }
 
-func (g *givenBack) give(m jetstream.Msg) {
+func (g *givenBack) give(ctx context.Context, m jetstream.Msg) {
+	if errors.Is(context.Cause(ctx), consumers.ErrCutOff) {
+		return
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.ended {
@@ -63,7 +67,7 @@ func (k *kind) pulls(ctx context.Context) error {
 		case k.gate <- struct{}{}:
 			k.begin(ctx, m, &back)
 		case <-ctx.Done():
-			back.give(m)
+			back.give(ctx, m)
 		}
 	}, jetstream.PullMaxMessages(min(k.most, 256)), jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullBeat), consumers.WhenGone(broken))
 	if err != nil {
@@ -124,7 +128,7 @@ func (k *kind) ask(ctx context.Context, cons jetstream.Consumer) error {
 			k.begin(ctx, m, &back)
 			continue
 		case err == nil:
-			back.give(m)
+			back.give(ctx, m)
 		}
 		<-k.gate
 		if err != nil && asking.Err() != nil {
@@ -158,23 +162,40 @@ func (w *Workers) whileTaking(ctx context.Context) {
 	}
 }
 
-// begin starts a task that has its token, unless the worker has ended.
+// message is one of a stream: one that lost its end in a loss of power gives out sequences again.
+type message struct {
+	sequence uint64
+	at       int64
+}
+
+// begin starts a task that has its token, unless the worker has ended. A message that is under way here and is delivered again, as when this process was held up for long, is left to
+// the delivery that has begun: the server takes the acks of that for the later one, too.
 func (k *kind) begin(ctx context.Context, m jetstream.Msg, back *givenBack) {
+	var id message
+	if meta, err := m.Metadata(); err == nil { // else the task fails
+		id = message{meta.Sequence.Stream, meta.Timestamp.UnixNano()}
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.ended {
+	if k.ended || k.held[id] {
 		<-k.gate
 		return
 	}
+	k.held[id] = true
 	k.tasks.Go(func() {
-		defer func() { <-k.gate }()
+		defer func() {
+			k.mu.Lock()
+			delete(k.held, id)
+			k.mu.Unlock()
+			<-k.gate
+		}()
 		defer panics.Recover(k.w.Log, "effect", "worker", k.name) // the task comes again
 		switch err := k.task(ctx, m); {
 		case err == nil:
 		case ctx.Err() == nil:
 			k.w.Log.Warn("leaving a task for its next delivery", "worker", k.name, "error", err)
 		case !errors.Is(err, errKept):
-			back.give(m)
+			back.give(ctx, m)
 		}
 	})
 }

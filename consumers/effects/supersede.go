@@ -5,16 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/bcc94042/instar/machines"
 )
-
-// message is one of a stream: one that lost its end in a loss of power gives out sequences again.
-type message struct {
-	sequence uint64
-	at       int64
-}
 
 // errTwice says that another message of the same attempt is performed here.
 var errTwice = errors.New("another message of this attempt is under way")
@@ -26,7 +18,6 @@ const againAfter = 5 * time.Second
 type performing struct {
 	attempt string
 	fence   uint64
-	message message
 	stop    context.CancelFunc
 	over    bool // the entity waits for a later task
 }
@@ -34,12 +25,8 @@ type performing struct {
 // supersede ends what is performed for an earlier state of the same entity: nobody waits for it any more, and one entity, whatever is
 // asked of it, should not hold the places of all others. It, and performed at the end, fail with errUnwanted when that has happened to the task itself. It fails with errTwice
 // for a second message of an attempt that is performed already, or whose result is not stored yet: until leave.
-func (k *kind) supersede(ctx context.Context, m jetstream.Msg, t *machines.Task) (_ context.Context, performed func() error, leave func(), err error) {
-	meta, err := m.Metadata()
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	mine := &performing{attempt: t.Attempt, fence: t.Fence, message: message{meta.Sequence.Stream, meta.Timestamp.UnixNano()}}
+func (k *kind) supersede(ctx context.Context, t *machines.Task) (_ context.Context, performed func() error, leave func(), err error) {
+	mine := &performing{attempt: t.Attempt, fence: t.Fence}
 	ctx, mine.stop = context.WithCancel(ctx)
 	for later := k.enter(t.Key(), mine, nil); later != nil; later = k.enter(t.Key(), mine, later) {
 		if later.attempt == mine.attempt { // sent by two owners of its partition, one after the other
@@ -80,7 +67,7 @@ func (k *kind) enter(key string, mine, found *performing) (later *performing) {
 	defer k.mu.Unlock()
 	other := k.under[key]
 	switch {
-	case other == nil, other.message == mine.message && other.attempt == mine.attempt: // the same, delivered again
+	case other == nil:
 	case other.fence >= mine.fence && other != found:
 		return other
 	default:

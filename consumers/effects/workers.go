@@ -131,6 +131,7 @@ type kind struct {
 	tasks sync.WaitGroup
 	mu    sync.Mutex
 	ended bool // no task starts any more
+	held  map[message]bool
 	under map[string]*performing
 
 	looked bool         // found is known
@@ -147,7 +148,7 @@ func (k *kind) end() {
 }
 
 func (k *kind) run(ctx context.Context) {
-	k.gate, k.under = make(chan struct{}, k.here), map[string]*performing{}
+	k.gate, k.held, k.under = make(chan struct{}, k.here), map[message]bool{}, map[string]*performing{}
 	defer k.end()
 	k.w.Keep(ctx, k.name, k.pulls)
 }
@@ -197,7 +198,7 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 	trace, end := k.w.Trace("effect "+k.m.Name+"."+k.fx.Name, streams.Header(m.Headers(), streams.HeaderTrace), "instar.machine", k.m.Name, "instar.effect", k.fx.Name)
 	var result machines.Result
 	var left error
-	mine, performed, leave, err := k.supersede(ctx, m, &t)
+	mine, performed, leave, err := k.supersede(ctx, &t)
 	if err == nil {
 		defer leave() // when its result is stored: until then the entity waits for the attempt, also for one that was sent twice
 		result, left = k.perform(mine, t)
