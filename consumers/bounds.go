@@ -8,9 +8,9 @@ import (
 	"github.com/bcc94042/instar/machines"
 )
 
-// MaxBody bounds the body of a command. It is checked here as well as at the HTTP door, because anybody with the
+// MaxBody bounds the body of a command. It is checked by the machines as well as at the HTTP door, because anybody with the
 // permission may publish a command.
-const MaxBody = 256 << 10
+const MaxBody = machines.MaxBody
 
 // MaxTries is how often a command may fail by itself before it is given up. What lies in the environment, such as a full
 // disk or a missing leader, is waited out and does not count.

@@ -3,31 +3,39 @@ package machines
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // mustLeadOn reports whether nobody would be there to repeat the input: a timer has fired, or an effect has failed for good.
 func (s *stepping[D]) mustLeadOn(input string) bool {
-	return s.tx.Fired() || s.m.fails(input)
-}
-
-// fails reports whether the input is the failure of an effect.
-func (m *Machine) fails(input string) bool {
-	for i := range m.Effects {
-		if m.Effects[i].Failed == input {
-			return true
-		}
-	}
-	return false
+	return s.tx.Fired() || slices.ContainsFunc(s.m.Effects, func(e EffectInfo) bool { return e.Failed == input })
 }
 
 // aborted is the way out of an input whose guard or action fails (see [Tx.Abort]): the result of an effect becomes its
 // failure, any other input is refused.
 func (s *stepping[D]) aborted(input, what string, err error) error {
 	failure := evaluationFailed(what, err)
-	failure.At = s.in.Time
 	if s.in.Attempt == "" {
 		return &Refusal{Code: failure.Code, State: s.before.State, Command: input, Message: failure.Message, Allowed: s.m.Allowed(s.before.State)}
 	}
+	return s.useless(input, failure)
+}
+
+// unfit is the way out of an input whose body is refused, likewise: who has sent a result has done with its task, and nobody would send another one.
+func (s *stepping[D]) unfit(input string, size int, r *Refusal) error {
+	if s.in.Attempt == "" {
+		r.State, r.Command = s.before.State, input
+		return r
+	}
+	code := "result-invalid"
+	if size > MaxBody {
+		code = "result-too-large"
+	}
+	return s.useless(input, Failure{Code: code, Message: "the result is refused: " + r.Message})
+}
+
+// useless makes a result the failure of its effect.
+func (s *stepping[D]) useless(input string, failure Failure) error {
 	body, err := json.Marshal(EffectFailed{Effect: s.answered(input), Attempt: s.in.Attempt, Failure: failure})
 	if err != nil {
 		return fmt.Errorf("machines: %s: %w", s.m.Name, err)

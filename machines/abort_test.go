@@ -2,6 +2,7 @@ package machines_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -171,4 +172,39 @@ func TestAnEffectWhosePayloadFailsIsNotPerformed(t *testing.T) {
 			require.Equal(t, machines.KindTimer, m.Kind)
 		}
 	})
+}
+
+// Who has sent a result has done with its task: one that is refused fails the effect, and is not waited for until the deadline.
+func TestAResultThatIsRefusedBecomesTheFailure(t *testing.T) {
+	t.Parallel()
+	for data, want := range map[string]machines.Failure{
+		`{"degree":3}`:      {Code: "result-invalid", Message: "the result is refused: degree: unknown field", At: start},
+		`{"degrees":"hot"}`: {Code: "result-invalid", Message: "the result is refused: degrees: expected int, got string", At: start},
+		`{"degrees":3` + strings.Repeat(" ", machines.MaxBody) + `}`: {Code: "result-too-large", Message: "the result is refused: body: is larger than 262144 bytes", At: start},
+	} {
+		b := setup(t, "buy")
+		body := `{"attempt":"` + b.e.Effects["heat"].ID + `","data":` + data + `}`
+		out, err := b.try("warm", body)
+		require.NoError(t, err)
+		require.Equal(t, []string{"event lamp.broke"}, names(out), "not tried again")
+		require.Equal(t, "broken", b.e.State)
+		require.Equal(t, &want, b.e.LastError)
+		require.Empty(t, b.e.Effects)
+
+		_, err = b.try("warm", body)
+		require.Equal(t, machines.CodeStale, refusal(t, err).Code, "the second delivery of an answer")
+	}
+}
+
+// One that answers no attempt under way is refused: nobody waits for it.
+func TestAReportThatIsRefusedAndAnswersNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "buy")
+	_, err := b.try("warm", `{"data":{"degree":3}}`)
+	require.Equal(t, machines.CodeValidation, refusal(t, err).Code)
+	_, err = b.try("warm", `{"attempt":"heat-9-1","data":{"degree":3}}`)
+	require.Equal(t, machines.CodeStale, refusal(t, err).Code)
+	_, err = b.fail("heat", machines.Failure{Code: "x", Message: strings.Repeat("y", machines.MaxBody)})
+	require.NoError(t, err, "a failure is cut, and ends its attempt")
+	require.Equal(t, "broken", b.e.State)
 }

@@ -7,10 +7,7 @@ func (s *stepping[D]) alarms() map[string]Timer {
 	var kept map[string]Timer
 	for i := range s.def.Alarms {
 		if t, armed := s.next.Timers[s.def.Alarms[i].Name]; armed {
-			if kept == nil {
-				kept = map[string]Timer{}
-			}
-			kept[s.def.Alarms[i].Name] = t
+			kept = with(kept, s.def.Alarms[i].Name, t)
 		}
 	}
 	return kept

@@ -12,8 +12,14 @@ import (
 	"github.com/bcc94042/instar/internal/strictjson"
 )
 
-// decodeBody refuses unknown fields, names in another case, wrong types, trailing text, and what the body itself finds wrong.
+// MaxBody bounds the body of a command, and the data of a report, in bytes.
+const MaxBody = 256 << 10
+
+// decodeBody refuses what is too large, unknown fields, names in another case, wrong types, trailing text, and what the body itself finds wrong.
 func decodeBody(c *Command, raw []byte) (any, *Refusal) {
+	if len(raw) > MaxBody {
+		return nil, Invalid(FieldError{"body", fmt.Sprintf("is larger than %d bytes", MaxBody)})
+	}
 	if c.Body == nil {
 		if raw = bytes.TrimSpace(raw); len(raw) > 0 && !bytes.Equal(raw, []byte("{}")) && !bytes.Equal(raw, []byte("null")) {
 			return nil, Invalid(FieldError{"body", c.Name + " takes no body"})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -113,13 +114,7 @@ func (m *Machine) BucketOf(v View) string { return m.Plural + "_" + v.Name }
 
 // Commands are the inputs that users may send.
 func (m *Machine) Commands() []Command {
-	var cs []Command
-	for _, c := range m.Inputs {
-		if !c.Report {
-			cs = append(cs, c)
-		}
-	}
-	return cs
+	return slices.DeleteFunc(slices.Clone(m.Inputs), func(c Command) bool { return c.Report })
 }
 
 // Allowed lists the commands of users that have an edge from the state, in the order of the table. A guard may still

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"math"
 	"strings"
 	"time"
@@ -20,10 +19,7 @@ const retryPrefix = "retry-"
 func (s *stepping[D]) start(effect string, try int) {
 	s.disarm(retryPrefix + effect)
 	id := attemptID(effect, s.next.Version, try, s.in.Nonce)
-	effects := map[string]Attempt{}
-	maps.Copy(effects, s.next.Effects)
-	effects[effect] = Attempt{ID: id, Try: try, Fence: s.next.Version, Since: s.in.Time}
-	s.next.Effects = effects
+	s.next.Effects = with(s.next.Effects, effect, Attempt{ID: id, Try: try, Fence: s.next.Version, Since: s.in.Time})
 	body, route := s.task(effect)
 	s.out.Messages = append(s.out.Messages, Message{Kind: KindEffect, Name: effect, At: s.in.Time, Body: body, Route: route})
 }
@@ -145,9 +141,7 @@ func (s *stepping[D]) planRetry(effect string, attempt Attempt, failure *Failure
 	wait := max(info.Retry.wait(attempt.Try, s.next.Key()+attempt.ID), failure.RetryAfter)
 	at := s.in.Time.Add(wait)
 	attempt.NextTry, attempt.Error = &at, failure
-	effects := maps.Clone(s.next.Effects)
-	effects[effect] = attempt
-	s.next.Effects = effects
+	s.next.Effects = with(s.next.Effects, effect, attempt)
 	if !info.looks {
 		s.next.LastError = failure
 	}
@@ -206,11 +200,8 @@ func (s *stepping[D]) stale(attempt string) *Refusal {
 	return &Refusal{Code: CodeStale, State: s.before.State, Command: s.in.Command, Message: fmt.Sprintf("%s answers attempt %q, which is not under way any more", s.in.Command, attempt)}
 }
 
-// settle forgets an effect that has ended, and its next try. The map is replaced, never written.
+// settle forgets an effect that has ended, and its next try.
 func (s *stepping[D]) settle(effect string) {
 	s.disarm(retryPrefix + effect)
-	s.next.Effects = maps.Clone(s.next.Effects)
-	if delete(s.next.Effects, effect); len(s.next.Effects) == 0 {
-		s.next.Effects = nil
-	}
+	s.next.Effects = without(s.next.Effects, effect)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"time"
@@ -120,8 +121,7 @@ func (s *stepping[D]) dispatch() error {
 	}
 	decoded, refusal := decodeBody(c, body)
 	if refusal != nil {
-		refusal.State, refusal.Command = s.before.State, c.Name
-		return refusal
+		return s.unfit(c.Name, len(body), refusal)
 	}
 	s.tx.Body = decoded
 	return s.feed(c.Name)
@@ -355,29 +355,31 @@ func (s *stepping[D]) armTimeout() {
 }
 
 func (s *stepping[D]) arm(name string, at time.Time) {
-	timers := map[string]Timer{name: {At: at, Armed: s.next.Version}}
-	for n, t := range s.next.Timers {
-		if n != name {
-			timers[n] = t
-		}
-	}
-	s.next.Timers = timers
+	s.next.Timers = with(s.next.Timers, name, Timer{At: at, Armed: s.next.Version})
 	body, _ := json.Marshal(Elapsed{Timer: name, Armed: s.next.Version}) // a string and a number
 	s.out.Messages = append(s.out.Messages, Message{Kind: KindTimer, Name: name, At: at, Body: body, Version: s.next.Version, N: len(s.out.Messages), Trace: s.in.Trace})
 }
 
 func (s *stepping[D]) disarm(name string) {
-	if _, armed := s.next.Timers[name]; !armed {
-		return
+	s.next.Timers = without(s.next.Timers, name)
+}
+
+// with and without are a map with another member, and without one: what an entity has is replaced, never written.
+func with[T any](all map[string]T, name string, one T) map[string]T {
+	more := make(map[string]T, len(all)+1)
+	maps.Copy(more, all)
+	more[name] = one
+	return more
+}
+
+func without[T any](all map[string]T, name string) map[string]T {
+	if _, there := all[name]; !there {
+		return all
 	}
-	var rest map[string]Timer
-	for n, t := range s.next.Timers {
-		if n != name {
-			if rest == nil {
-				rest = map[string]Timer{}
-			}
-			rest[n] = t
-		}
+	if len(all) == 1 {
+		return nil
 	}
-	s.next.Timers = rest
+	rest := maps.Clone(all)
+	delete(rest, name)
+	return rest
 }

@@ -333,6 +333,9 @@ func (k *kind) wanted(ctx context.Context, t *Task[json.RawMessage]) (bool, erro
 	return ok && a.ID == t.Attempt && a.NextTry == nil, nil
 }
 
+// maxResult is how many bytes of data the engine takes with a report, with room for what is around them.
+const maxResult = 255 << 10
+
 // report sends the result until it is stored, or work ends.
 func (k *kind) report(work context.Context, t *Task[json.RawMessage], out any, failed error) error {
 	command, body := k.done, any(nil)
@@ -340,7 +343,7 @@ func (k *kind) report(work context.Context, t *Task[json.RawMessage], out any, f
 		data, err := json.Marshal(out)
 		if err != nil {
 			failed = &Failure{Code: "result-unwritable", Message: err.Error()}
-		} else if most := k.w.opts.NC.MaxPayload() - 4096; most > 0 && int64(len(data)) > most { // with room for its headers
+		} else if most := min(k.w.opts.NC.MaxPayload()-4096, maxResult); most > 0 && int64(len(data)) > most { // with room for its headers
 			failed = &Failure{Code: "result-too-large", Message: fmt.Sprintf("the result has %d bytes, %d are possible", len(data), most)}
 		}
 		body = map[string]any{"attempt": t.Attempt, "data": json.RawMessage(data)}

@@ -114,19 +114,39 @@ func TestResults(t *testing.T) {
 			panic("broken")
 		case t.Data.How == "large":
 			return how{strings.Repeat("x", 2<<20)}, nil
+		case t.Data.How == "larger than a body":
+			return how{strings.Repeat("x", machines.MaxBody)}, nil
 		}
 		return how{"worked"}, nil
 	})
 	for _, id := range []string{"well", "second", "later", "terminal", "panic", "large"} {
 		w.ask(id, id)
 	}
+	w.ask("body", "larger than a body")
 	for _, id := range []string{"well", "second", "later"} {
 		require.Equal(t, "worked", w.Reaches(id, "open").Data.(*consumertest.Thing).Text)
 	}
 	require.Equal(t, "never", w.Reaches("terminal", "broken").LastError.Message)
 	require.Equal(t, "internal", w.Reaches("panic", "broken").LastError.Code)
 	require.Equal(t, "result-too-large", w.Reaches("large", "broken").LastError.Code)
+	require.Contains(t, w.Reaches("body", "broken").LastError.Message, "the result has 262154 bytes, 261120 are possible")
 	w.Eventually("all tasks are acknowledged", func() bool { return len(w.Stream(streams.EffectStream, "instar.fx.>")) == 0 })
+}
+
+// A handler that returns something else than the report takes fails its task: nobody waits for the deadline.
+func TestAResultOfAnotherForm(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	k, err := New(Options{NC: w.connect()})
+	require.NoError(t, err)
+	Handle(k, Effect{Machine: "thing", Name: "work", Done: consumertest.Things.Effects[0].Done}, func(context.Context, Task[how]) (map[string]string, error) {
+		return map[string]string{"greeting": "hi"}, nil
+	})
+	w.Also(k.Run)
+	w.ask("a", "x")
+	failure := w.Reaches("a", "broken").LastError
+	require.Equal(t, []string{"result-invalid", "the result is refused: greeting: unknown field"}, []string{failure.Code, failure.Message})
+	w.Eventually("the task is acknowledged", func() bool { return len(w.Stream(streams.EffectStream, "instar.fx.>")) == 0 })
 }
 
 // Workers take the tasks of their route, and no others.

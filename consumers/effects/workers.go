@@ -313,12 +313,8 @@ func (k *kind) report(t *machines.Task, r machines.Result, trace string) (publis
 		switch {
 		case err != nil: // it would be no better the next time
 			r.Failure = &machines.Failure{Code: "result-unwritable", Message: fmt.Sprintf("the provider's result cannot be written: %v", err)}
-		case len(data) > consumers.MaxBody-maxEnvelope: // the engine would refuse it, and the entity wait for its deadline
+		case len(data) > consumers.MaxBody-maxEnvelope: // the stream may not take it, and the entity would wait for its deadline
 			r.Failure = &machines.Failure{Code: "result-too-large", Message: fmt.Sprintf("the provider's result has %d bytes, %d are possible", len(data), consumers.MaxBody-maxEnvelope)}
-		default:
-			if _, refused := k.m.DecodeBody(k.fx.Done, data); refused != nil { // likewise
-				r.Failure = &machines.Failure{Code: "result-invalid", Message: "the provider's result is refused: " + refused.Message}
-			}
 		}
 	}
 	cmd.Name = k.fx.Done

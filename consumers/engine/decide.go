@@ -163,10 +163,6 @@ func (p *partition) fenced(it *item, h nats.Header) *machines.Refusal {
 // step runs the machine and keeps what follows.
 func (p *partition) step(it *item) {
 	s := it.cached
-	if len(it.msg.Data()) > consumers.MaxBody {
-		p.refused(it, machines.Invalid(machines.FieldError{Field: "body", Message: fmt.Sprintf("is larger than %d bytes", consumers.MaxBody)}))
-		return
-	}
 	it.trace, it.end = p.e.Trace("step "+s.m.Name+"."+it.addr.Last, it.trace, "instar.machine", s.m.Name, "instar.command", it.addr.Last)
 	in := machines.Input{
 		Command: it.addr.Last, ID: it.id, Seq: it.seq, Time: it.time.UTC(), Body: it.msg.Data(), Trace: it.trace,
