@@ -237,7 +237,7 @@ func (k *kind) task(work context.Context, m *nats.Msg) error {
 	out, err := k.call(ctx, t)
 	cause := context.Cause(ctx)
 	if cause == nil { // it is kept in progress until the result is stored
-		err = k.report(work, &t, out, err)
+		err = k.report(ctx, &t, out, err)
 		cause = context.Cause(ctx)
 	}
 	end(nil)
@@ -336,8 +336,8 @@ func (k *kind) wanted(ctx context.Context, t *Task[json.RawMessage]) (bool, erro
 // maxResult is how many bytes of data the engine takes with a report, with room for what is around them.
 const maxResult = 255 << 10
 
-// report sends the result until it is stored, or work ends.
-func (k *kind) report(work context.Context, t *Task[json.RawMessage], out any, failed error) error {
+// report sends the result until it is stored, or ctx ends: nobody waits for it any more, or the worker is to stop.
+func (k *kind) report(ctx context.Context, t *Task[json.RawMessage], out any, failed error) error {
 	command, body := k.done, any(nil)
 	if failed == nil {
 		data, err := json.Marshal(out)
@@ -361,13 +361,13 @@ func (k *kind) report(work context.Context, t *Task[json.RawMessage], out any, f
 	}
 	for try := 0; ; try++ {
 		m := k.words(t).command(command, raw)
-		ctx, cancel := context.WithTimeout(work, 10*time.Second)
-		_, err = k.w.js.PublishMsg(ctx, m)
+		this, cancel := context.WithTimeout(ctx, 10*time.Second)
+		_, err = k.w.js.PublishMsg(this, m)
 		cancel()
 		if err == nil {
 			return nil
 		}
-		if !rest(work, min(100*time.Millisecond<<min(try, 6), 5*time.Second)) {
+		if !rest(ctx, min(100*time.Millisecond<<min(try, 6), 5*time.Second)) {
 			return fmt.Errorf("cannot send the result: %w", err)
 		}
 	}

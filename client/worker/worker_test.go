@@ -334,6 +334,35 @@ func TestUnwanted(t *testing.T) {
 	require.Equal(t, "broken", w.state("a"))
 }
 
+// A result that no stream takes holds its place until nobody waits for it any more, and not for ever.
+func TestAResultThatCannotBeStored(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	commands, err := w.JS.Stream(w.Ctx, w.Names.Stream(streams.CommandStream))
+	require.NoError(t, err)
+	c := commands.CachedInfo().Config
+	c.MaxMsgSize = 4 << 10
+	_, err = w.JS.UpdateStream(w.Ctx, c)
+	require.NoError(t, err)
+	done := make(chan struct{}, 1)
+	w.serve(Options{Concurrency: 1}, func(_ context.Context, t Task[how]) (how, error) {
+		if t.ID == "a" {
+			defer func() { done <- struct{}{} }()
+			return how{strings.Repeat("x", 8<<10)}, nil
+		}
+		return how{"worked"}, nil
+	})
+	w.ask("a", "x")
+	<-done
+	w.ask("b", "x")
+	e, _ := w.Entity(consumertest.Things, "default.a")
+	_, err = w.Commands.Send(t.Context(), publish.Command{Machine: "thing", Key: "default.a", Name: machines.CommandFailed, Body: []byte(fmt.Sprintf(`{"effect":"work","attempt":%q,"failure":{"code":"x","message":"its time is over"}}`, e.Effects["work"].ID))})
+	require.NoError(t, err)
+	w.Reaches("a", "broken")
+	require.Equal(t, "worked", w.Reaches("b", "open").Data.(*consumertest.Thing).Text)
+	w.Eventually("both tasks are acknowledged", func() bool { return len(w.Stream(streams.EffectStream, "instar.fx.>")) == 0 })
+}
+
 func TestWhatIsMissingIsSaid(t *testing.T) {
 	t.Parallel()
 	_, err := New(Options{})
