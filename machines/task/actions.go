@@ -141,11 +141,13 @@ func succeed(s *step) {
 	r := *machines.Body[Result](s)
 	r.Summary, r.Snooze = clip(r.Summary, 1024), ""
 	e := s.Entity()
-	r.Documents = slices.DeleteFunc(r.Documents, func(d Document) bool { return !strings.HasPrefix(d.Name, Prefix(e.Namespace, e.Parent, e.ID)) }) // of others
-	if len(r.Documents) > 64 {
-		r.Documents = r.Documents[:64]
+	for _, d := range r.Documents {
+		if mine := Prefix(e.Namespace, e.Parent, e.ID); !strings.HasPrefix(d.Name, mine) {
+			s.Abort(fmt.Errorf("the document %q is not below %s", d.Name, mine))
+			return
+		}
 	}
-	if len(r.Output) > 16<<10 || string(r.Output) == "null" {
+	if string(r.Output) == "null" {
 		r.Output = nil
 	}
 	d := end(s, OutcomeSucceeded, r.Worker, nil)

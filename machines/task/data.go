@@ -236,6 +236,22 @@ func (b *ScheduleBody) Validate() *machines.Refusal {
 	return f.Refusal()
 }
 
+// Validate refuses what could only be left out: a task that succeeds without what came of it has lost that, and nobody would know.
+func (r *Result) Validate() *machines.Refusal {
+	var f machines.Findings
+	if r.Snooze != "" {
+		within(&f, "snooze", r.Snooze, time.Millisecond, MaxSnooze)
+		return f.Refusal()
+	}
+	if len(r.Output) > maxOutput {
+		f.Add("output", "has %d bytes, %d are possible: put it into a document, or where its address can be returned", len(r.Output), maxOutput)
+	}
+	if len(r.Documents) > maxDocuments {
+		f.Add("documents", "are %d, %d are possible", len(r.Documents), maxDocuments)
+	}
+	return f.Refusal()
+}
+
 func (s *Spec) check(f *machines.Findings) {
 	if !machines.IsLabel(s.Type) {
 		f.Add("type", "is not a name of a-z, 0-9 and inner hyphens, of at most 63 characters")

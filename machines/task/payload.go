@@ -43,7 +43,7 @@ type Erase struct {
 	Below     uint64 `json:"below"`
 }
 
-// Result is what a worker made of a [Run]. What is longer than its bound is cut, and the event says so.
+// Result is what a worker made of a [Run]. Texts that are longer than their bound are cut, and end in an ellipsis; with more of anything else, and with documents of others, the attempt has failed.
 type Result struct {
 	Worker    string          `json:"worker,omitempty"`    // who did it; at most 128 bytes
 	Summary   string          `json:"summary,omitempty"`   // one line for people; at most 1024 bytes
@@ -53,6 +53,8 @@ type Result struct {
 	// Snooze asks to run again after this time without using up an attempt; the rest of the result is ignored then. A duration such as 30s, at most 30 days.
 	Snooze string `json:"snooze,omitempty"`
 }
+
+const maxDocuments, maxOutput = 64, 16 << 10
 
 // Document is what a task has written into the object store.
 type Document struct {

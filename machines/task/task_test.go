@@ -1,7 +1,11 @@
 package task_test
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/machines/task"
 	"github.com/bcc94042/instar/machines/transcript"
@@ -12,6 +16,25 @@ const transcripts = "testdata/*.txt"
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	transcript.Run(t, task.Machine, transcripts)
+}
+
+// What a result cannot carry is not left out without a word.
+func TestAResultThatIsTooLargeIsRefused(t *testing.T) {
+	t.Parallel()
+	many := make([]task.Document, 65)
+	large := json.RawMessage(`"` + strings.Repeat("x", 16<<10) + `"`)
+	for want, r := range map[string]task.Result{
+		"output: has 16386 bytes, 16384 are possible: put it into a document, or where its address can be returned": {Output: large},
+		"documents: are 65, 64 are possible": {Documents: many},
+		"":                                   {Output: large[2:], Documents: many[1:], Summary: strings.Repeat("x", 2000)},
+	} {
+		refused := ""
+		if r := r.Validate(); r != nil {
+			refused = r.Message
+		}
+		require.Equal(t, want, refused)
+	}
+	require.Nil(t, (&task.Result{Snooze: "30s", Output: large}).Validate(), "the rest is ignored")
 }
 
 func TestEveryEdgeIsSeenInATranscript(t *testing.T) {
