@@ -117,6 +117,37 @@ func TestWorkersElsewhere(t *testing.T) {
 	}
 }
 
+// What a worker in a shell has started for its signs of life ends with it, also by kill -9: its task goes to another one.
+func TestAShellThatIsKilledKeepsNoTask(t *testing.T) {
+	t.Parallel()
+	program := exampleWorkers(t)["nats CLI"]
+	r := start(t, nil)
+	nc, err := nats.Connect(r.nats)
+	require.NoError(t, err)
+	defer nc.Close()
+	signs, err := nc.SubscribeSync("$JS.ACK.EFFECTS.fx-task-run=greeters.>")
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+	cmd := program(t, r.nats)
+	_, ended := runs(t, cmd)
+	r.ok("POST", "/v1/repositories/a/create", `{}`)
+	r.ok("POST", "/v1/repositories/a/tasks/one/create", `{"type":"greet","pool":"greeters","params":{"name":"you","seconds":120},"run":true}`)
+	m, err := signs.NextMsg(time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, "+WPI", string(m.Data))
+	require.NoError(t, cmd.Process.Kill())
+	js, err := nc.JetStream()
+	require.NoError(t, err)
+	other, err := js.PullSubscribe("instar.fx.task.run=greeters.>", "", nats.Bind("EFFECTS", "fx-task-run=greeters"))
+	require.NoError(t, err)
+	again, err := other.Fetch(1, nats.MaxWait(time.Minute))
+	require.NoError(t, err, "after the ack wait")
+	require.Contains(t, string(again[0].Data), `"id":"one"`)
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // its work, which holds its output
+	require.Error(t, <-ended)
+	ended <- nil
+}
+
 // The log of a task is read by one consumer, whatever it has of lines, and has no more than the last thousand.
 func TestALogIsReadAtOnce(t *testing.T) {
 	t.Parallel()

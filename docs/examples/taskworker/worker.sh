@@ -6,10 +6,17 @@ consumer="${2:?the second argument is the consumer of the pool: fx-task-run=POOL
 beat=
 trap '[ -z "$beat" ] || kill "$beat"; exit 0' INT TERM
 
-# send stores a result under an id that nobody can guess.
+# waits prints the attempt that the task waits for: it may be canceled, have another one, or be gone. It prints nothing where nobody says so, as while nodes restart.
+waits() {
+  nats req --raw "instar.api.get.task.$key" '' 2>/dev/null | jq -r 'if .state then .effects.run.id // "none" elif .status == 404 then "gone" else empty end' 2>/dev/null
+}
+
+# send stores a result, and tries again until that is stored, or nobody waits for it any more: work that is done has not failed because nodes restart. The id is one that nobody can guess, and
+# another one each time.
 send() {
-  id=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
-  nats pub --quiet --jetstream --no-templates -H "Nats-Msg-Id:task/$key/$id" "instar.cmd.task.$key.$1" "$2"
+  until nats pub --quiet --jetstream --no-templates -H "Nats-Msg-Id:task/$key/$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')" "instar.cmd.task.$key.$1" "$2"; do
+    case "$(waits)" in "" | "$attempt") sleep 1 ;; *) return ;; esac
+  done
 }
 
 # perform is the work, which takes as many seconds as the task says. What it prints is the result; with another exit code than 0, the failure.
@@ -27,17 +34,17 @@ while :; do
   key=$(printf %s "$task" | jq -r '"\(.namespace).\(.parent).\(.id)"')
   attempt=$(printf %s "$task" | jq -r .attempt)
 
-  # It may be canceled, have another attempt, or be gone. Where nobody says so, as while nodes restart, it stays for its next delivery.
-  waits=$(nats req --raw "instar.api.get.task.$key" '' 2>/dev/null | jq -r 'if .state then .effects.run.id // "none" elif .status == 404 then "gone" else empty end' 2>/dev/null)
-  [ -n "$waits" ] || { echo "left for its next delivery: $key" >&2; continue; }
-  if [ "$waits" = "$attempt" ]; then
+  waited=$(waits)
+  [ -n "$waited" ] || { echo "left for its next delivery: $key" >&2; continue; }
+  if [ "$waited" = "$attempt" ]; then
     every=$(nats consumer info --json EFFECTS "$consumer" 2>/dev/null | jq '.config.ack_wait / 3000000000 // empty')
-    while sleep "${every:-10}"; do nats pub --quiet "$ack" +WPI; done & beat=$! # or it is given to another one after the ack wait, which is 30 s
+    # Without a sign of life it is given to another one after the ack wait, which is 30 s; so it is when this shell is killed, which its signs do not outlive.
+    while sleep "${every:-10}" && kill -0 $$ 2>/dev/null; do nats pub --quiet "$ack" +WPI; done & beat=$!
     if said=$(perform "$task"); then
       send done "$(jq -nc --arg a "$attempt" --arg s "$said" '{attempt: $a, data: {worker: "nats CLI", summary: $s}}')"
     else
       send failed "$(jq -nc --arg a "$attempt" --arg s "$said" '{effect: "run", attempt: $a, failure: {code: "failed", message: $s, retryable: false}}')"
-    fi || { kill "$beat"; beat=; echo "left for its next delivery: $key" >&2; continue; }
+    fi
     kill "$beat"
     beat=
   fi
