@@ -106,3 +106,27 @@ func TestAMessageThatComesAgainWhileItIsUnderWay(t *testing.T) {
 	w.Eventually("it is taken away", func() bool { return len(w.Stream(w.Names.Stream(streams.EffectStream), ">")) == 0 })
 	require.EqualValues(t, []int64{1, 0}, []int64{begun.Load(), cut.Load()})
 }
+
+// A provider that takes a while to end, as a program does that puts its things in order, is waited for when the process stops: then its task is given back.
+func TestWhatTakesAWhileToEndIsGivenBack(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval, consumertest.Errands).start()
+	said := w.told()
+	begun := make(chan struct{}, 1)
+	k := Workers{Deps: w.Deps, Bounds: func(string) map[string]int { return map[string]int{"work": 2} }, Performer: ByMachine{"errand": performed(func(ctx context.Context, _ machines.Task) machines.Result {
+		begun <- struct{}{}
+		<-ctx.Done()
+		<-time.After(2 * time.Second)
+		return machines.Result{}
+	})}.Of}
+	ctx, stop := context.WithCancel(w.Ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- k.Run(ctx) }()
+	w.Ask(publish.Command{Machine: "errand", Key: "default.a", Name: "create"})
+	<-begun
+	stop()
+	require.NoError(t, <-ended)
+	all := said()
+	require.NotEmpty(t, all)
+	require.Equal(t, "-NAK", string(all[len(all)-1].Data))
+}

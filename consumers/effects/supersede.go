@@ -18,7 +18,7 @@ const againAfter = 5 * time.Second
 type performing struct {
 	attempt string
 	fence   uint64
-	stop    context.CancelFunc
+	stop    context.CancelCauseFunc
 	over    bool // the entity waits for a later task
 }
 
@@ -27,10 +27,10 @@ type performing struct {
 // for a second message of an attempt that is performed already, or whose result is not stored yet: until leave.
 func (k *kind) supersede(ctx context.Context, t *machines.Task) (_ context.Context, performed func() error, leave func(), err error) {
 	mine := &performing{attempt: t.Attempt, fence: t.Fence}
-	ctx, mine.stop = context.WithCancel(ctx)
+	ctx, mine.stop = context.WithCancelCause(ctx)
 	for later := k.enter(t.Key(), mine, nil); later != nil; later = k.enter(t.Key(), mine, later) {
 		if later.attempt == mine.attempt { // sent by two owners of its partition, one after the other
-			mine.stop()
+			mine.stop(nil)
 			return nil, nil, nil, errTwice
 		}
 		wanted, err := k.wanted(ctx, t)
@@ -38,12 +38,12 @@ func (k *kind) supersede(ctx context.Context, t *machines.Task) (_ context.Conte
 			err = errUnwanted
 		}
 		if err != nil {
-			mine.stop()
+			mine.stop(nil)
 			return nil, nil, nil, err
 		}
 	}
 	return ctx, func() error {
-			mine.stop()
+			mine.stop(nil)
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			if mine.over {
@@ -72,7 +72,7 @@ func (k *kind) enter(key string, mine, found *performing) (later *performing) {
 		return other
 	default:
 		other.over = true
-		other.stop()
+		other.stop(errUnwanted)
 	}
 	k.under[key] = mine
 	return nil

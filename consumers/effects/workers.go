@@ -270,6 +270,9 @@ func (k *kind) wanted(ctx context.Context, t *machines.Task) (bool, error) {
 	return ok && a.ID == t.Attempt && a.NextTry == nil, nil
 }
 
+// leaving is how long a provider may take when this process ends the effects that it has a bound of its own for: such are programs, which have 5 s from SIGTERM to SIGKILL. Then others can have them at once.
+const leaving = 8 * time.Second
+
 // perform runs the provider within the effect's time. A provider that does not return a second after that is left
 // behind, and what it returns is thrown away: the next try may begin while it still runs, with a newer fence.
 func (k *kind) perform(ctx context.Context, t machines.Task) (machines.Result, error) {
@@ -292,7 +295,11 @@ func (k *kind) perform(ctx context.Context, t machines.Task) (machines.Result, e
 		case r := <-done:
 			return r, nil
 		case <-over:
-			over, late = nil, time.After(time.Second)
+			wait := time.Second
+			if cause := context.Cause(ctx); k.bounded && !errors.Is(cause, context.DeadlineExceeded) && !errors.Is(cause, errUnwanted) {
+				wait = leaving
+			}
+			over, late = nil, time.After(wait)
 		case <-late:
 			return machines.Result{Failure: &machines.Failure{Code: "timeout", Message: fmt.Sprintf("no answer within %s", k.fx.Timeout), Retryable: true}}, errKept
 		}
