@@ -202,6 +202,17 @@ func TestANodeWorksWhileItIsLive(t *testing.T) {
 	}
 	first := w.begins(working)
 	offers(2)
+	_, changed := n.Takes()
+	n.Offer("hands", 0)
+	select { // whoever takes what is new hears of it
+	case <-changed:
+	case <-w.Ctx.Done():
+	}
+	takes, _ := n.Takes()
+	require.False(t, takes, "it has nothing to offer")
+	offers(0)
+	n.Offer("hands", 2)
+	offers(2)
 	for _, is := range []struct {
 		state NodeState
 		hands int

@@ -72,12 +72,16 @@ func (n *Node) whileIn(ctx context.Context, work func(context.Context) error) (a
 	}
 }
 
-// Takes reports whether this node takes what is new: an operator has neither cordoned nor drained it. The channel is closed when anything changes.
+// Takes reports whether this node takes what is new: an operator has neither cordoned nor drained it, and it offers something, if it offers anything ([Node.Offer]). The channel is closed when anything changes.
 func (n *Node) Takes() (bool, <-chan struct{}) {
 	n.prepare()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.state() == NodeLive, n.anyChange
+	nothing := len(n.offers) > 0
+	for _, much := range n.offers {
+		nothing = nothing && much == 0
+	}
+	return n.state() == NodeLive && !nothing, n.anyChange
 }
 
 // Offer publishes, in this node's key, how much there is of something here while [Node.While] works and the node takes what is new, and that there is none else: others can sum it up ([NodeInfo.Offers]).
@@ -90,6 +94,7 @@ func (n *Node) Offer(what string, much int) {
 	}
 	offers[what] = much
 	n.offers = offers
+	n.notify()
 	n.mu.Unlock()
 	n.wakeLoops()
 }

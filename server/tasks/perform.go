@@ -89,9 +89,11 @@ func Runner(ctx context.Context, h *server.Host) (effects.Performer, error) {
 	}
 	memory, file, output := may.Exec.Sizes()
 	limits := group.Limits{CPU: may.Exec.CPU, Memory: memory, File: file}
+	room := &space{dir: work, tasks: may.AtOnce(), offer: func(n int) { h.Member.Offer(offered, n) }, log: h.Log, now: time.Now}
+	h.Go(ctx, "the room for tasks", room.Run)
 	s := &sink{Store: keepDocuments(ctx, h, js), h: h, said: map[string]time.Time{}}
 	return &performer{
-		tasks: h.Indexes.Get(task.Machine.Name),
+		space: room, tasks: h.Indexes.Get(task.Machine.Name),
 		run: &runner.Runner{
 			Worker: h.Node, Dir: work, Clones: clones, Depth: may.Clone.Depth, Apart: child.Limits{Memory: may.Clone.MemoryBytes(), CPU: may.Clone.CPU},
 			Programs: &program.Runner{Programs: programs, Limits: limits, Output: output, Disk: usage.Of{Bytes: may.Exec.DiskBytes(), Entries: int64(may.Clone.Files)}, As: as},
@@ -148,6 +150,7 @@ func credentials(list []config.Credential, log *slog.Logger) func(namespace, hos
 type performer struct {
 	tasks *index.Index
 	run   effects.Performer
+	space *space
 }
 
 // Check says why no node could do a task of a type.
@@ -157,6 +160,14 @@ func (p *performer) Check(typ string, params json.RawMessage) error {
 
 // Perform does what the task says.
 func (p *performer) Perform(ctx context.Context, t machines.Task) machines.Result {
+	r := p.perform(ctx, t)
+	if r.Failure != nil && r.Failure.Retryable { // before the next attempt is planned
+		p.space.look()
+	}
+	return r
+}
+
+func (p *performer) perform(ctx context.Context, t machines.Task) machines.Result {
 	if t.Effect != task.EffectRun {
 		return p.run.Perform(ctx, t)
 	}
