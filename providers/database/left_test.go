@@ -42,7 +42,7 @@ func TestWhatMovesHaveLeftIsFound(t *testing.T) { // not beside the sweeps of ot
 	s.p.Server.DSN = databasetest.Through(t, server, func(sql string) databasetest.Fault {
 		if strings.Contains(sql, "from instar.put_away") { // the register is read
 			once.Do(func() {
-				_, err := conn.Exec(t.Context(), `alter database tenant_leaving rename to q_leaving; update instar.tenant_database set stored_as = 'q_leaving', state = 'quarantined' where name = 'tenant_leaving'`)
+				_, err := conn.Exec(t.Context(), `select pg_terminate_backend(pid) from pg_stat_activity where datname = 'tenant_leaving'; alter database tenant_leaving rename to q_leaving; update instar.tenant_database set stored_as = 'q_leaving', state = 'quarantined' where name = 'tenant_leaving'`)
 				moved <- err
 			})
 		}
@@ -51,6 +51,7 @@ func TestWhatMovesHaveLeftIsFound(t *testing.T) { // not beside the sweeps of ot
 	require.Empty(t, left(), "its session puts it away meanwhile")
 	require.NoError(t, <-moved)
 	s.p.Server.DSN = own
+	databasetest.Exec(t, server, `select pg_terminate_backend(pid) from pg_stat_activity where datname = 'q_leaving'`)
 	databasetest.Exec(t, server, `alter database q_leaving rename to tenant_leaving; update instar.tenant_database set state = 'created' where name = 'tenant_leaving'`)
 	require.Empty(t, left(), "it is registered where it will be")
 	databasetest.Exec(t, server, `update instar.tenant_database set stored_as = name where name = 'tenant_leaving'`)
