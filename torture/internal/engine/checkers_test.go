@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/torture/internal/check"
+	"github.com/bcc94042/instar/torture/internal/part"
 )
 
 // The checkers are worth what they find: each test breaks one promise in a history that keeps all of them.
@@ -220,6 +222,24 @@ func TestRegisters(t *testing.T) {
 			t.Parallel()
 			require.Equal(t, c.ok, porcupine.CheckOperationsTimeout(registerModel, c.ops, 10*time.Second) == porcupine.Ok)
 		})
+	}
+}
+
+func TestRegistersThatNobodyReadsOrGuardsShowNothing(t *testing.T) {
+	t.Parallel()
+	op := func(kind string, at int64, in registerInput, out registerOutput) porcupine.Operation {
+		in.key, in.kind = key, kind
+		return porcupine.Operation{Input: in, Call: at, Output: out, Return: at + 1}
+	}
+	all := []porcupine.Operation{
+		op("write", 1, registerInput{value: "a"}, registerOutput{version: 1}),
+		op("read", 3, registerInput{}, registerOutput{value: "a", version: 1}),
+		op("cas", 5, registerInput{value: "b", at: 1}, registerOutput{version: 2}),
+	}
+	for n, violations := range []int{2, 2, 1, 0} {
+		p := part.New(t.Context(), "porcupine", part.Session{}, io.Discard)
+		explain(p, all[:n])
+		require.Equal(t, violations, p.Violations, "the first %d", n)
 	}
 }
 

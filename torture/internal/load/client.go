@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -192,7 +191,7 @@ type View struct {
 	State    string            `json:"state"`
 	Version  uint64            `json:"version"`
 	Labels   map[string]string `json:"labels"`
-	Revision uint64            `json:"-"`
+	Revision uint64            `json:"revision"`
 }
 
 // ErrAbsent says that there is no such entity.
@@ -220,9 +219,6 @@ func (c *Client) Get(ctx context.Context, id string) (View, error) {
 		return View{}, fmt.Errorf("status %d: %s", res.StatusCode, raw)
 	}
 	var v View
-	if err := json.Unmarshal(raw, &v); err != nil {
-		return View{}, err
-	}
-	v.Revision, err = strconv.ParseUint(strings.Trim(res.Header.Get("ETag"), `"`), 10, 64)
+	err = json.Unmarshal(raw, &v)
 	return v, err
 }
