@@ -190,9 +190,8 @@ func (s *Server) expect(q *rest.Request, m *machines.Machine, command string) (s
 	}
 	var strong []string
 	for _, t := range list {
-		revision, _, _ := strings.Cut(t.Value, "-") // what was forbidden when it was read is for the table to judge
-		if n, err := strconv.ParseUint(revision, 10, 64); err == nil && n > 0 && !t.Weak && strconv.FormatUint(n, 10) == revision {
-			strong = append(strong, revision)
+		if n, err := strconv.ParseUint(t.Value, 10, 64); err == nil && n > 0 && !t.Weak && strconv.FormatUint(n, 10) == t.Value {
+			strong = append(strong, t.Value)
 		}
 	}
 	switch {

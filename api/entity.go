@@ -34,6 +34,9 @@ func (s *Server) entityRoute(r *rest.Router, m *machines.Machine, base string) *
 	}}
 }
 
+// noStore keeps caches, as that of a browser, from asking with the tag of an answer that they have: a tag is of what is stored, and which commands are forbidden depends on who reads, and when.
+var noStore = []string{"no-store"}
+
 func (s *Server) entity(q *rest.Request, m *machines.Machine) error {
 	_, key, err := q.Key(m)
 	if err != nil {
@@ -46,13 +49,13 @@ func (s *Server) entity(q *rest.Request, m *machines.Machine) error {
 	if err != nil {
 		return err
 	}
-	e.Forbid(m, stored, q.Who.Name)
-	tag := e.Tag()
-	q.W.Header()["Etag"] = []string{`"` + tag + `"`}
-	if rest.Unchanged(q.R, tag) {
+	q.W.Header()["Etag"] = []string{rest.ETag(e.Revision)}
+	q.W.Header()["Cache-Control"] = noStore
+	if rest.Unchanged(q.R, strconv.FormatUint(e.Revision, 10)) {
 		q.W.WriteHeader(http.StatusNotModified)
 		return nil
 	}
+	e.Forbid(m, stored, q.Who.Name)
 	return q.JSON(http.StatusOK, e)
 }
 

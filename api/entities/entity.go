@@ -32,7 +32,7 @@ type Entity struct {
 	State      string            `json:"state"`
 	Version    uint64            `json:"version" doc:"Rises by one with every transition"`
 	Generation uint64            `json:"generation" doc:"Rises with every accepted specification"`
-	Revision   uint64            `json:"revision" doc:"Revision of the stored value, for minRevision and If-Match"`
+	Revision   uint64            `json:"revision" doc:"Revision of the stored value, and the ETag"`
 	Since      time.Time         `json:"since" doc:"Time at which the state was entered"`
 	CreatedAt  time.Time         `json:"createdAt" doc:"Time at which the entity was created"`
 	UpdatedAt  time.Time         `json:"updatedAt" doc:"Time of the last transition"`

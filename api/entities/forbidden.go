@@ -3,11 +3,6 @@ package entities
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
-	"hash/fnv"
-	"maps"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/bcc94042/instar/kv"
@@ -22,19 +17,6 @@ func (e *Entity) Forbid(m *machines.Machine, stored kv.Entry[json.RawMessage], a
 	if whole, err := m.Decode(stored.Value); err == nil { // else nobody knows before a command comes
 		e.ForbiddenCommands = forbidden(m, whole, actor)
 	}
-}
-
-// Tag is the value of the ETag of an entity that is read by itself: its revision, and behind that a mark of what is forbidden, if anything is. That depends on who reads, and when, so that one revision may be read in several ways.
-func (e *Entity) Tag() string {
-	tag := strconv.FormatUint(e.Revision, 10)
-	if len(e.ForbiddenCommands) == 0 {
-		return tag
-	}
-	h := fnv.New32a()
-	for _, name := range slices.Sorted(maps.Keys(e.ForbiddenCommands)) {
-		fmt.Fprintf(h, "%s\x00%s\x00", name, e.ForbiddenCommands[name])
-	}
-	return fmt.Sprintf("%s-%08x", tag, h.Sum32())
 }
 
 // forbidden are the commands that the state of an entity takes and a guard refuses now nevertheless, whatever their bodies and reasons say, if they come from this actor, each with what would be answered; nil where there are none.

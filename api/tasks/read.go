@@ -142,7 +142,7 @@ func (s *Service) read(q *rest.Request) error {
 	if err != nil {
 		return err
 	}
+	q.W.Header()["Etag"] = []string{rest.ETag(e.Revision)}
 	e.Forbid(task.Machine, stored, q.Who.Name)
-	q.W.Header()["Etag"] = []string{`"` + e.Tag() + `"`}
 	return q.JSON(http.StatusOK, e)
 }
