@@ -116,7 +116,7 @@ WITHIN = 300
 test-ui: build chromium ## the web console in Debian's Chromium: pages wide and narrow, light and dark, with axe, live, after a kill; npm installs what drives it
 	@command -v npm >/dev/null || { echo "npm is not here; it installs what drives the browser"; exit 1; }
 	@$(MAKE) --no-print-directory internal/uitest/node_modules
-	cd internal/uitest && node --test --test-concurrency=1 stream.test.mjs ui.test.mjs forms.test.mjs lists.test.mjs again.test.mjs systems.test.mjs walk.test.mjs signin.test.mjs
+	cd internal/uitest && node --test --test-concurrency=1 stream.test.mjs api.test.mjs ui.test.mjs forms.test.mjs lists.test.mjs again.test.mjs systems.test.mjs walk.test.mjs signin.test.mjs
 	@[ -z "$(UPDATE)" ] || cp internal/uitest/shots/failed-desktop-light.png docs/images/console.png
 
 bench-ui: build internal/uitest/node_modules ## figures of the web console in Debian's Chromium, with ENTITIES (100,000) in a list

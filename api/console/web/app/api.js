@@ -86,13 +86,14 @@ export async function send(method, path, { body, json = body === undefined ? und
     init.headers['Content-Type'] = 'application/json';
   }
   let res;
+  let text;
   try {
     res = await fetch(withQuery(path, query), init);
+    text = await res.text(); // which breaks off where the server is killed meanwhile
   } catch (e) {
     if (e.name === 'AbortError') throw e;
     throw new Problem(0, { code: 'unreachable', title: 'The server does not answer', detail: 'The server cannot be reached. It is asked again.' });
   }
-  const text = await res.text();
   let data = text;
   if ((res.headers.get('Content-Type') || '').includes('json')) {
     try { data = JSON.parse(text); } catch { data = undefined; }

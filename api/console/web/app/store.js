@@ -47,8 +47,8 @@ export function stored(name, initial) {
   return s;
 }
 
-/** passes reports whether an error passes by itself: there was no answer, or the server cannot give one now, as while it starts. What was asked for is to be asked for again. */
-export const passes = (e) => [0, 429, 503, 504].includes(e.status);
+/** passes reports whether an error passes by itself: there was no answer, or the server cannot give one now, as while it starts, or a proxy does not reach it. What was asked for is to be asked for again. */
+export const passes = (e) => [0, 429, 502, 503, 504].includes(e.status);
 
 /** soon is in how many ms. */
 export const soon = 2000;

@@ -1,0 +1,26 @@
+// What the console makes of answers, without a browser.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { get } from '../../api/console/web/app/api.js';
+import { passes } from '../../api/console/web/app/store.js';
+
+const answer = (status, text) => ({ ok: status < 300, status, headers: new Headers(), text });
+const broken = (name) => async () => { throw Object.assign(new TypeError('it broke off'), { name }); };
+
+test('what is no answer, or of a server that is away, is asked for again', async () => {
+  for (const [status, asked] of Object.entries({
+    0: broken('TypeError'),
+    '0 within its body': async () => answer(200, broken('TypeError')),
+    502: async () => answer(502, async () => '<h1>Bad Gateway</h1>'),
+  })) {
+    globalThis.fetch = asked;
+    await assert.rejects(get('/v1/counts'), (e) => e.status === parseInt(status, 10) && passes(e), status);
+  }
+});
+
+test('an answer that nobody waits for any more is no failure of the server', async () => {
+  for (const asked of [broken('AbortError'), async () => answer(200, broken('AbortError'))]) {
+    globalThis.fetch = asked;
+    await assert.rejects(get('/v1/counts'), (e) => e.name === 'AbortError' && !passes(e));
+  }
+});
