@@ -90,6 +90,27 @@ onPage('nothing that is there is replaced by a form for what is new', async (pag
   assert.deepEqual(await dataOf('queues/type-lint'), { cap: 7 });
 });
 
+onPage('what is sent again, as its answer was lost, is done once and has the answer that was kept', async (page) => {
+  const keys = [];
+  await page.route('**/v1/queues/*/configure*', async (route) => {
+    keys.push(route.request().headers()['idempotency-key']);
+    if (keys.length > 1) return route.continue();
+    await route.fetch();
+    return route.abort('connectionrefused');
+  });
+  await page.goto(server.url + '/ui/tasks');
+  await page.click('button:text-is("Set one")');
+  const dialog = page.locator('dialog');
+  await field(dialog, 'Id').fill('type-lost');
+  await field(dialog, 'Cap').fill('7');
+  const send = dialog.locator('button[type=submit]');
+  await send.click();
+  await dialog.locator('.failure:has-text("The server does not answer")').waitFor();
+  await send.click();
+  await dialog.waitFor({ state: 'detached' });
+  assert.deepEqual([keys.length, keys[0] === keys[1]], [2, true]);
+});
+
 onPage('a batch of a command that replaces says so', async (page) => {
   for (const [command, says] of [['configure', 1], ['pause', 0]]) {
     await page.goto(server.url + '/ui/machines/repository');

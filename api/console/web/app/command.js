@@ -51,6 +51,7 @@ function CommandDialog({ m, command, entity, etag, close }) {
   const [error, setError] = useState();
   const [busy, setBusy] = useState('');
   const key = useRef(newKey());
+  const sent = useRef(); // where it was sent under the key without an answer: what is there may have been made by that
   useEffect(() => {
     commandSchema(m.name, command.name).then((f) => { setForm(f); if (f.schema) setValue(begin(f, entity)); }, setError);
   }, []);
@@ -64,7 +65,9 @@ function CommandDialog({ m, command, entity, etag, close }) {
     const headers = { ...(reason && { 'Instar-Reason': reason }), ...(!dryRun && { 'Idempotency-Key': key.current }), ...(entity && etag && guard && { 'If-Match': etag }) };
     try {
       const path = await entityPath(m, target);
-      if (!entity && form.replaces && living(m).includes((await optional(path, { namespace: target.namespace }))?.state)) throw new Problem(409, { title: 'It is there', detail: `${target.id} exists: change it on its page.` });
+      const to = path + ' ' + target.namespace;
+      if (!entity && form.replaces && sent.current !== to && living(m).includes((await optional(path, { namespace: target.namespace }))?.state)) throw new Problem(409, { title: 'It is there', detail: `${target.id} exists: change it on its page.` });
+      if (!dryRun) sent.current = to;
       const { data, status } = await send('POST', `${path}/${command.name}`, { body: form.schema ? value : undefined, headers, query: { namespace: target.namespace, ...(dryRun && { dryRun: 'true' }) } });
       if (dryRun) { setPlan(data); return; }
       const url = entityURL(m, target);
@@ -73,7 +76,7 @@ function CommandDialog({ m, command, entity, etag, close }) {
       if (!entity) navigate(url);
     } catch (e) {
       setError(e);
-      if (e.status && e.status < 500) key.current = newKey(); // a refusal is an answer, which is kept under its key
+      if (e.status && e.status < 500) { key.current = newKey(); sent.current = undefined; } // a refusal is an answer, which is kept under its key
     } finally {
       setBusy('');
     }
