@@ -101,6 +101,47 @@ test('a stream that is closed says nothing more, and does not open', async () =>
   }
 });
 
+test('a stream that is asked for twice while it opens is opened once', async () => {
+  const stream = await streams();
+  const first = last();
+  first.onerror();
+  const asked = [];
+  globalThis.fetch = () => new Promise((resolve) => { asked.push(() => resolve({ ok: true, status: 200, json: async () => ({ role: 'read' }) })); });
+  stream.later(0); // somebody presses the mark, and again while it is asked
+  mock.timers.tick(0);
+  stream.later(0);
+  mock.timers.tick(0);
+  const before = Source.all.length;
+  for (const answer of asked.reverse()) answer();
+  await settled();
+  assert.deepEqual([asked.length, Source.all.length - before], [2, 1]);
+  const second = last();
+  stream.later(0); // before it is open
+  mock.timers.tick(0);
+  asked.at(-1)();
+  await settled();
+  assert.notEqual(last(), second);
+  assert.deepEqual(Source.all.map((s) => s.readyState === Source.CLOSED), [true, true, false]);
+  second.onerror(); // too late
+  assert.equal(last().readyState, 1);
+  stream.close();
+  told = [];
+  says('entity', { machine: 'service', namespace: 'default', id: 'a', version: 1 });
+  mock.timers.tick(250);
+  assert.deepEqual(told, []);
+});
+
+test('a server that cannot say who looks is away, and nobody has signed out', async () => {
+  const stream = await streams();
+  says('entity', { machine: 'service', namespace: 'default', id: 'a', version: 1 }, 'service:61');
+  globalThis.fetch = async () => ({ ok: false, status: 503, json: async () => ({ status: 503 }) });
+  last().onerror();
+  mock.timers.tick(500);
+  await settled();
+  assert.equal(told.filter((m) => m.state).at(-1).state, 'reconnecting');
+  stream.close();
+});
+
 test('whoever begins to follow is told a log from its beginning', () => {
   logs.follow('a');
   logs.follow('b');

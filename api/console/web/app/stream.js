@@ -25,41 +25,43 @@ export class Stream {
 
   close() {
     this.closed = true;
-    clearTimeout(this.timer);
+    this.stop();
     clearTimeout(this.flushing);
-    this.source?.close();
   }
 
-  /** begins finds where the stream begins: at the revision of each machine. */
+  /** stop ends what was begun: an answer that is still to come counts no more. */
+  stop() {
+    clearTimeout(this.timer);
+    this.run = undefined;
+    this.source?.close();
+    this.source = null;
+  }
+
+  /** begins finds where the stream begins, at the revision of each machine, or goes on; null for who has no session. */
   async begins() {
-    const res = await fetch('/v1/counts', { credentials: 'same-origin' });
+    const res = await fetch(this.after ? '/v1/session' : '/v1/counts', { credentials: 'same-origin' });
     if (res.status === 401) return null;
     if (!res.ok) throw new Error('HTTP ' + res.status);
-    return (await res.json()).items.filter((c) => c.revision).map((c) => `${c.machine}:${c.revision}`).join(',');
+    const data = await res.json();
+    if (this.after) return data.role === undefined ? null : this.after;
+    return data.items.filter((c) => c.revision).map((c) => `${c.machine}:${c.revision}`).join(',');
   }
 
   async open() {
     if (this.closed) return;
+    this.stop();
     this.set(this.state ? 'reconnecting' : 'connecting');
-    try {
-      if (!this.after) {
-        const after = await this.begins();
-        if (after === null) { this.set('signedout'); this.later(3000); return; }
-        this.after = after;
-      } else if ((await fetch('/v1/session', { credentials: 'same-origin' }).then((r) => r.json())).role === undefined) {
-        this.set('signedout');
-        this.later(3000);
-        return;
-      }
-    } catch {
-      this.again();
-      return;
-    }
-    if (this.closed) return; // while it was asked
-    const source = new EventSource('/v1/watch?namespace=*' + (this.after ? '&after=' + encodeURIComponent(this.after) : ''));
+    const run = {};
+    this.run = run;
+    const after = await this.begins().catch(() => undefined);
+    if (this.run !== run) return; // it was closed, or opened once more, while it was asked
+    if (after === undefined) { this.again(); return; }
+    if (after === null) { this.set('signedout'); this.later(3000); return; }
+    this.after = after;
+    const source = new EventSource('/v1/watch?namespace=*' + (after ? '&after=' + encodeURIComponent(after) : ''));
     this.source = source;
     source.onopen = () => { this.backoff = 500; this.set('live'); };
-    source.onerror = () => { source.close(); if (this.source === source) this.again(); };
+    source.onerror = () => this.source === source && this.restart(false);
     const on = (name, f) => source.addEventListener(name, (e) => {
       if (e.lastEventId) this.after = e.lastEventId;
       f(JSON.parse(e.data));
@@ -75,8 +77,7 @@ export class Stream {
 
   /** restart opens the stream again, from now on if what it had is lost. */
   restart(lost) {
-    this.source?.close();
-    this.source = null;
+    this.stop();
     if (lost) { this.after = ''; this.tell({ type: 'reset' }); }
     this.again();
   }
@@ -97,6 +98,7 @@ export class Stream {
   }
 
   put(machine, key, item) {
+    if (this.closed) return;
     this.waiting.set(machine + ' ' + key, { machine, key, item });
     this.flushing ??= setTimeout(() => {
       this.flushing = undefined;
