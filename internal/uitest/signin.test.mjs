@@ -111,7 +111,15 @@ auth:
     await other.getByRole('heading', { name: 'Sign in to Instar' }).waitFor();
     await token('operate');
     await other.getByLabel('Signed in as hands').waitFor();
-    await other.locator('.heading-actions button:text-is("update")').waitFor();
+    await other.locator('.heading-actions button:text-is("update")').click();
+    await other.locator('dialog .fields').first().waitFor();
+    await out('hands');
+    await other.getByRole('heading', { name: 'Sign in to Instar' }).waitFor();
+    await other.locator('dialog').waitFor({ state: 'detached' }); // it shows what was for another
+    const third = await openPage(context, server, '/ui/nodes');
+    await third.getByRole('heading', { name: 'Sign in to Instar' }).waitFor();
+    await token('operate');
+    await third.getByLabel('Signed in as hands').waitFor(); // nobody signed in here
     assert.deepEqual(other.wrong.filter((w) => !/status of 40[13]/.test(w)), []);
     assert.deepEqual(page.wrong.filter((w) => !w.startsWith('left the origin: ' + idp.issuer)), []);
     await context.close();

@@ -1,6 +1,7 @@
 // Dialogs: Dialog({title, onClose, children, wide}) is one, in front of the page, closed by Escape. ask({title, text, name, action, tone}) asks before something that
 // cannot be undone and answers true or false; with name, the name of the thing has to be typed.
 import { html, classes, render, useLayoutEffect, useRef, useState } from './base.js';
+import { session } from './api.js';
 import { Icon } from './icons.js';
 
 export function Dialog({ title, onClose, children, wide }) {
@@ -20,12 +21,17 @@ export function Dialog({ title, onClose, children, wide }) {
   </dialog>`;
 }
 
-/** open shows a component, which gets close(answer), and answers what it closes with. */
+const looks = () => JSON.stringify([session.get()?.name, session.get()?.role]);
+
+/** open shows a component, which gets close(answer), and answers what it closes with; nothing if somebody else looks now, as it shows what was for another. */
 export function open(component, props = {}) {
   return new Promise((resolve) => {
+    const who = looks();
+    const unfollow = session.follow(() => who !== looks() && close());
     const at = document.createElement('div');
     document.body.append(at);
     const close = (answer) => {
+      unfollow();
       render(null, at);
       at.remove();
       resolve(answer);

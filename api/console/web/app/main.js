@@ -42,7 +42,7 @@ function App() {
     shown(path).then((p) => !gone && setPage(p));
     return () => { gone = true; };
   }, [path]);
-  useEffect(() => { if (who?.role) listen(); }, [who?.role]);
+  useEffect(() => { if (who) listen(); }, [!who]); // also for who has not signed in yet: that may be done in another tab
   useEffect(() => connection.follow((is) => { if (['live', 'signedout'].includes(is)) ask(); }), []); // somebody may have signed in or out in another tab, or the session has ended
   useEffect(() => {
     if (!page.path) return;
