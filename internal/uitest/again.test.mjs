@@ -59,6 +59,53 @@ for (const [what, how] of Object.entries({ 'a server that was killed': killed, '
   });
 }
 
+/** timed has the pages of a context note what they have put off: waits are ms by the timers that are still to come, and most how many of 2 s there were at once, which is what is asked again. */
+const timed = (context) => context.addInitScript(() => {
+  const { setTimeout: set, clearTimeout: clear } = window;
+  window.waits = new Map();
+  window.most = 0;
+  window.setTimeout = (f, ms, ...more) => {
+    const id = set(() => { window.waits.delete(id); f(...more); }, ms);
+    window.waits.set(id, ms);
+    window.most = Math.max(window.most, [...window.waits.values()].filter((ms) => ms === 2000).length);
+    return id;
+  };
+  window.clearTimeout = (id) => { window.waits.delete(id); clear(id); };
+});
+
+const label = (n) => server.ask('/v1/services/hello/label', { labels: { n: String(n) } });
+
+test('a next page that was not there yet is not asked for when there is none any more', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  await timed(context);
+  const since = new Date(Date.now() - 3600000).toISOString();
+  const asked = [];
+  let n = 150;
+  let anew = false; // the list was, since its next page failed
+  await context.route((url) => url.pathname === '/v1/services', (route) => {
+    const q = new URL(route.request().url()).searchParams;
+    asked.push(q);
+    const [from, limit] = ['cursor', 'limit'].map((name) => Number(q.get(name) || 0));
+    if (from && !anew) { n = 90; return starting(route); }
+    anew = n === 90;
+    const to = Math.min(n, from + limit);
+    return route.fulfill({ json: { items: Array.from({ length: Math.max(0, to - from) }, (_, i) => ({ id: `s-${from + i}`, namespace: 'default', machine: 'service', state: 'READY', version: 1, since, createdAt: since, updatedAt: since, labels: {} })), nextCursor: to < n ? String(to) : '' } });
+  });
+  const page = await openPage(context, server, '/ui/machines/service');
+  await page.waitForSelector('.pill:has-text("Live")');
+  const list = page.locator('[role=region][aria-label="List of services"]');
+  await until('the next page has failed', async () => { await list.evaluate((f) => { f.scrollTop = f.scrollHeight; }); return n === 90; });
+  let i = 0;
+  await until('the list is loaded anew', async () => { await label('next' + i++); return anew; });
+  await page.locator('.list [role=status]', { hasText: /^90\b/ }).waitFor();
+  await until('it would have been asked for again', () => page.evaluate(() => ![...window.waits.values()].includes(2000)));
+  const before = asked.length;
+  await until('the list is loaded anew once more', async () => { await label('next' + i++); return asked.length > before + 1; });
+  assert.deepEqual(asked.filter((q) => q.get('limit') === '200' && !q.get('cursor')).map(String), [], 'the first page would be there twice');
+  assert.deepEqual(page.wrong.filter((w) => !/status of 503/.test(w)), []);
+  await context.close();
+});
+
 test('a page that is four times as long is loaded anew a fourth as often', async () => {
   const context = await browser.newContext({ viewport: desktop });
   const since = new Date(Date.now() - 3600000).toISOString();

@@ -52,8 +52,9 @@ function useList(m, filter) {
   const later = (ms, more, anew) => { timers.current[+more] ??= setTimeout(() => { delete timers.current[+more]; load(more, anew); }, ms); };
   const load = useCallback(async (more, anew) => {
     if (busy.current === id) { if (!more) again.current = anew || again.current === 'anew' ? 'anew' : 'changes'; return; }
-    busy.current = id;
     const before = !anew && now.current.id === id ? now.current : { rows: [], next: '' };
+    if (more && !before.next) return; // it was loaded anew while this waited for its next try
+    busy.current = id;
     try {
       const limit = more ? 200 : Math.min(most, Math.max(100, before.rows.length));
       const query = more ? { ...before.query, limit, cursor: before.next } : asked(filter, limit);
