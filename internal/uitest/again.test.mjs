@@ -75,6 +75,24 @@ const timed = (context) => context.addInitScript(() => {
 
 const label = (n) => server.ask('/v1/services/hello/label', { labels: { n: String(n) } });
 
+test('a timeline that cannot be read is asked for again once, whatever changes meanwhile', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  await timed(context);
+  const page = await openPage(context, server, '/ui/entities/service/hello');
+  await page.waitForSelector('.pill:has-text("Live")');
+  await page.locator('main >> text=service.ready').first().waitFor();
+  let failed = 0;
+  const events = (url) => url.pathname === '/v1/services/hello/events' && !url.searchParams.has('type');
+  await page.route(events, (route) => { failed++; return starting(route); });
+  let i = 0;
+  await until('it has failed many times', async () => { await label('line' + i++); return failed >= 6; });
+  assert.equal(await page.evaluate(() => window.most), 1);
+  await page.unroute(events);
+  await page.locator('main .failure').waitFor({ state: 'detached' });
+  assert.deepEqual(page.wrong.filter((w) => !/status of 503/.test(w)), []);
+  await context.close();
+});
+
 test('a next page that was not there yet is not asked for when there is none any more', async () => {
   const context = await browser.newContext({ viewport: desktop });
   await timed(context);

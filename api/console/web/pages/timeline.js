@@ -33,6 +33,7 @@ export function useTimeline(path, namespace, seq) {
     r.back ||= back === true;
     if (r.busy) { r.again = true; return; }
     r.busy = true;
+    clearTimeout(r.timer); // this is the next try
     try {
       do {
         r.again = false;
@@ -46,7 +47,7 @@ export function useTimeline(path, namespace, seq) {
     } catch (error) {
       if (run.current === r) {
         setLine((l) => ({ ...l, error }));
-        if (passes(error)) setTimeout(() => run.current === r && more(), soon);
+        if (passes(error)) r.timer = setTimeout(() => run.current === r && more(), soon);
       }
     }
     r.busy = false;
