@@ -151,6 +151,9 @@ onPage('what is no JSON is not sent, nor what else a form cannot say', async (pa
   await params.fill('{"n": 1}');
   await params.fill('{"n": 12');
   await tried();
+  await params.fill('{"n": 12345678901234567890}');
+  await dialog.locator('text=cannot hold the number 12345678901234567890').waitFor();
+  await tried();
   await params.fill('{"n": 12}');
   const labels = dialog.locator('fieldset:has(> legend:has-text("Labels"))');
   for (const value of ['web', 'api']) {

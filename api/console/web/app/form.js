@@ -133,6 +133,16 @@ function ListField({ s, schemas, name, value, onChange, required, errors, at, de
   </${Frame}>`;
 }
 
+/** plain is a number without what texts of the same one may differ in: its sign and digits, and where its point is. */
+function plain(text) {
+  const [, sign, whole = '', part = '', e = 0] = /^(-?)(\d+)(?:\.(\d+))?(?:e([+-]?\d+))?$/i.exec(text) || [];
+  const digits = (whole + part).replace(/^0+/, '');
+  return digits && [sign, digits.replace(/0+$/, ''), whole.length + Number(e) - (whole + part).length + digits.length].join(' ');
+}
+
+/** rounded is a number in a text of JSON that JavaScript cannot hold, so that another one would be sent. */
+export const rounded = (text) => (text.replace(/"(?:[^"\\]|\\.)*"/g, '').match(/-?\d[\d.eE+-]*/g) || []).find((n) => plain(n) !== plain(String(Number(n))));
+
 function AnyField({ s, name, value, onChange, required, errors, at }) {
   const [text, setText] = useState(value === undefined ? '' : JSON.stringify(value, null, 2));
   const [wrong, setWrong] = useState('');
@@ -140,7 +150,10 @@ function AnyField({ s, name, value, onChange, required, errors, at }) {
     const t = target.value;
     let problem = '';
     setText(t);
-    try { onChange(t.trim() ? JSON.parse(t) : undefined); } catch (e) { problem = 'Not JSON yet: ' + e.message; }
+    try {
+      onChange(t.trim() ? JSON.parse(t) : undefined);
+      if (rounded(t)) problem = `A browser cannot hold the number ${rounded(t)}: write it in quotes, or send the command with curl or instar.`;
+    } catch (e) { problem = 'Not JSON yet: ' + e.message; }
     setWrong(problem);
     target.setCustomValidity(problem); // else the value before would be sent
   };
