@@ -120,6 +120,16 @@ onPage('a batch of a command that replaces says so', async (page) => {
   }
 });
 
+onPage('what is not chosen is as it is only where it stays so', async (page) => {
+  const schema = { type: 'object', properties: { mode: { type: 'string', enum: ['fast', 'slow'] } } };
+  for (const [replaces, says] of [[true, 'Default'], [false, 'As it is']]) {
+    await answers(page, { '/v1/machines/repository/commands/configure': { replaces, schema } });
+    await page.goto(server.url + '/ui/machines/repository');
+    await page.selectOption('.bulk select', 'configure');
+    assert.equal(await field(page.locator('dialog'), 'Mode').locator('option').first().textContent(), says);
+  }
+});
+
 onPage('what is required can be no, or empty', async (page) => {
   const path = 'services/pay/instances/pay-0';
   assert.equal((await server.ask('/v1/register', { serviceName: 'pay', instanceId: 'pay-0', nodeAddress: '10.0.0.1:8080', labels: { team: 'web' } })).status, 202);

@@ -1,6 +1,7 @@
-// Forms that are made from JSON schemas. Form({schema, schemas, value, onChange, errors}) shows fields for a value of the schema; schemas has what $refs name. errors
+// Forms that are made from JSON schemas. Form({schema, schemas, value, onChange, errors, whole}) shows fields for a value of the schema; schemas has what $refs name; whole says that
+// what is left out is not there afterwards, rather than as it was. errors
 // are those of a problem ({location: 'body.spec.image', message}) and are shown at their fields. blank(schema, schemas) is a value to begin with.
-import { html, useRef, useState } from './base.js';
+import { createContext, html, useContext, useRef, useState } from './base.js';
 import { Icon } from './icons.js';
 
 /** resolve follows a $ref. */
@@ -27,8 +28,10 @@ export function blank(schema, schemas, deep = 0) {
   return v;
 }
 
-export function Form({ schema, schemas, value, onChange, errors = [] }) {
-  return html`<${Field} schema=${schema} schemas=${schemas} value=${value} onChange=${onChange} errors=${errors} at="body" name="" depth=${0} required />`;
+const Whole = createContext(false);
+
+export function Form({ schema, schemas, value, onChange, errors = [], whole }) {
+  return html`<${Whole.Provider} value=${whole}><${Field} schema=${schema} schemas=${schemas} value=${value} onChange=${onChange} errors=${errors} at="body" name="" depth=${0} required /></${Whole.Provider}>`;
 }
 
 function Field(props) {
@@ -53,6 +56,7 @@ function Frame({ name, at, s, required, errors, children, group }) {
 
 function Scalar({ s, type, name, value, onChange, required, errors, at }) {
   const invalid = errors.some((e) => e.location === at);
+  const whole = useContext(Whole);
   const set = (text) => {
     if (text === '') return onChange(undefined);
     if (type === 'integer' || type === 'number') return onChange(Number.isFinite(Number(text)) ? Number(text) : text);
@@ -61,7 +65,7 @@ function Scalar({ s, type, name, value, onChange, required, errors, at }) {
   const about = { required, 'aria-invalid': invalid || undefined };
   let input;
   if (s.enum) {
-    input = html`<select class="input" value=${value ?? ''} onChange=${(e) => set(e.target.value)} ...${about}><option value="">${required ? 'Choose…' : 'As it is'}</option>${s.enum.map((v) => html`<option value=${v}>${v}</option>`)}</select>`;
+    input = html`<select class="input" value=${value ?? ''} onChange=${(e) => set(e.target.value)} ...${about}><option value="">${required ? 'Choose…' : whole ? 'Default' : 'As it is'}</option>${s.enum.map((v) => html`<option value=${v}>${v}</option>`)}</select>`;
   } else if (type === 'boolean') {
     return html`<div class="field"><label class="check"><input type="checkbox" checked=${!!value} onChange=${(e) => onChange(e.target.checked || (required ? false : undefined))} /><span>${words(name)}</span></label>${s.description && html`<span class="field-hint">${s.description}</span>`}</div>`;
   } else if (type === 'string' && (s.maxLength > 1000 || s.contentMediaType)) {

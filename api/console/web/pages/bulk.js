@@ -70,7 +70,7 @@ function BatchDialog({ m, command, filter, keys, matching, close }) {
     : html`<form onSubmit=${(e) => { e.preventDefault(); if (ready && !busy) go(false); }}>
       ${command.doc && html`<p class="sub">${command.doc}</p>`}
       ${form?.replaces && html`<p class="bad">This replaces what each of them has: what is left empty here is removed, unless its text says otherwise.</p>`}
-      ${form?.schema && value !== undefined && html`<${Form} schema=${form.schema} schemas=${form.schemas} value=${value} onChange=${(v) => setValue(v ?? {})} errors=${error?.errors} />`}
+      ${form?.schema && value !== undefined && html`<${Form} schema=${form.schema} schemas=${form.schemas} value=${value} onChange=${(v) => setValue(v ?? {})} errors=${error?.errors} whole=${form.replaces} />`}
       <label class="field"><span class="field-name">Reason</span><input class="input" maxlength="1024" placeholder="Shown in the timelines" value=${reason} onInput=${(e) => setReason(e.target.value)} /></label>
       ${command.destructive && html`<label class="field"><span class="field-name">This cannot be undone. Type <b class="mono">${word}</b> to confirm</span><input class="input mono" autocomplete="off" value=${typed} onInput=${(e) => setTyped(e.target.value)} /></label>`}
       <footer class="dialog-foot"><${Failure} error=${error} small />
