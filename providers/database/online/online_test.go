@@ -2,7 +2,10 @@ package online_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -139,6 +142,33 @@ func TestItIsRemovedInTheMiddleOfTheCopy(t *testing.T) {
 	require.NoError(t, l.Remove(t.Context()))
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.Equal(t, "0", databasetest.Ask(t, source, `select count(*)::text from pg_replication_slots where database = current_database()`))
+}
+
+// The user in tenants.source.from is found in each form of it, and its files are those of the tenant's server: none is read here.
+func TestTheRoleInTheAddressForTheTarget(t *testing.T) {
+	t.Parallel()
+	source := databasetest.Shared(t, &suite, 1, "acme")
+	role := "it's " + rand.Text()[:8]
+	databasetest.Exec(t, source, `create role `+pg.Ident(role))
+	quoted, escaped := strings.ReplaceAll(role, "'", `\'`), url.PathEscape(role)
+	for from, named := range map[string]bool{
+		"postgres://" + escaped + ":pw@nowhere,elsewhere:5433/db?sslrootcert=/nowhere&sslmode=verify-full": true,
+		"postgresql:///db?service=none&user=" + escaped:                                                    true,
+		"host=nowhere user='" + quoted + "' sslcert=/nowhere sslkey=/nowhere passfile=/nowhere":            true,
+		"user = " + strings.ReplaceAll(quoted, " ", `\ `) + " sslrootcert=/nowhere":                        true,
+		"service=none password='x user=" + strings.ReplaceAll(quoted, " ", `\ `) + "' port=5433":           false,
+		"postgres://nowhere/db?sslrootcert=/nowhere":                                                       false,
+		"": false,
+	} {
+		l := &online.Link{Source: source, From: from, Session: "s5", Enterprise: "acme"}
+		problems, err := l.Check(t.Context())
+		require.NoError(t, err, from)
+		if named {
+			require.Equal(t, []string{"the role of tenants.source.from lacks: ALTER ROLE " + pg.Ident(role) + " REPLICATION"}, problems, from)
+		} else {
+			require.Empty(t, problems, from)
+		}
+	}
 }
 
 // What is read ends at the mark, whatever is written after it, and has what was committed before it by those who do not wait for the log.

@@ -48,22 +48,42 @@ func (s *Status) refused() error {
 	return pg.Later(5*time.Second, "Postgres has failed to copy %s: the log of the tenant's server says why, such as a row that the tenant's database refuses, or a table that the role of tenants.source.from may not read", strings.Join(s.Open, ", "))
 }
 
-// explicit is a user in the text of a connection; where there is none, the server of the tenant finds one.
-var explicit = regexp.MustCompile(`(^|[\s?&])user\s*=`)
+// pair is one of those that the text of a connection may be made of; a backslash in its value stands before a character that is meant as it is.
+var (
+	pair    = regexp.MustCompile(`(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|((?:[^\s\\]|\\.)*))`)
+	escaped = regexp.MustCompile(`\\(.)`)
+)
 
-// role is the one as whom the target enters the source, or "" where that is not known, or it is the one that makes the publication.
+// named is the user in the text of a connection, as libpq finds it there, or empty. Nothing else of it is read: its files are those of the tenant's server.
+func named(text string) (user string) {
+	_, rest, is := strings.Cut(text, "://")
+	if !is || !strings.HasPrefix(text, "postgres://") && !strings.HasPrefix(text, "postgresql://") {
+		for _, p := range pair.FindAllStringSubmatch(text, -1) {
+			if p[1] == "user" {
+				user = escaped.ReplaceAllString(p[2]+p[3], "$1")
+			}
+		}
+		return user
+	}
+	if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' {
+		user, _, _ = strings.Cut(rest[:i], ":")
+		user, _ = url.PathUnescape(user)
+		rest = rest[i:]
+	}
+	_, query, _ := strings.Cut(rest, "?")
+	if q, _ := url.ParseQuery(strings.ReplaceAll(query, "+", "%2B")); q.Has("user") {
+		user = q.Get("user")
+	}
+	return user
+}
+
+// role is the one as whom the target enters the source, or "" where that is not known, as the server of the tenant finds one, or it is the one that makes the publication.
 func (l *Link) role(ctx context.Context, conn *pgx.Conn) (role string, err error) {
-	if l.From == "" {
+	user := named(l.From)
+	if user == "" {
 		return "", nil
 	}
-	if u, err := url.Parse(l.From); (err != nil || u.User == nil) && !explicit.MatchString(l.From) {
-		return "", nil
-	}
-	config, err := pg.Parse(pg.Address{DSN: l.From})
-	if err != nil {
-		return "", err
-	}
-	err = conn.QueryRow(ctx, `select coalesce((select rolname::text from pg_roles where rolname = $1 and rolname <> current_user), '')`, config.User).Scan(&role)
+	err = conn.QueryRow(ctx, `select coalesce((select rolname::text from pg_roles where rolname = $1 and rolname <> current_user), '')`, user).Scan(&role)
 	return role, err
 }
 
