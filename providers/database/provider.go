@@ -34,6 +34,7 @@ type Provider struct {
 	Rate                int64         // bytes per second of one copy; 0 does not limit it
 	Grace               time.Duration // until what was undone is dropped; 0 is 7 days
 	RowsPerSecond       float64       // for the estimate of a plan; 0 is 100,000
+	Patience            time.Duration // see [online.Link]
 
 	// Told is called when the routing of a tenant has changed, and returns when those who resolve it know, or a [*BehindError], or an [*UnheardError]. Nil tells nobody.
 	Told func(ctx context.Context, r Route) error
@@ -195,7 +196,7 @@ func (j *job) open(ctx context.Context, kept, source *pg.Kept) (err error) {
 		Source: j.Source, Target: target, Session: session, Fence: j.task.Fence, Enterprise: enterprise, Tables: j.report.Tables,
 		RangeRows: j.RangeRows, Parallel: j.Parallel, Rate: j.Rate,
 	}
-	j.link = &online.Link{Source: j.Source, From: j.From, Target: target, Session: session, Enterprise: enterprise, Tables: j.report.Tables}
+	j.link = &online.Link{Source: j.Source, From: j.From, Target: target, Session: session, Enterprise: enterprise, Tables: j.report.Tables, Patience: j.Patience}
 	return nil
 }
 

@@ -13,6 +13,7 @@
 package online
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -38,6 +39,7 @@ type Link struct {
 	Session        string
 	Enterprise     string
 	Tables         []*catalog.Table
+	Patience       time.Duration // how long initial copies may fail, and get no further; 0 is a minute
 }
 
 // Name is that of publication, slot and subscription.
@@ -75,15 +77,14 @@ func (l *Link) on(ctx context.Context, a pg.Address, do func(*pgx.Conn) error) e
 func (l *Link) Check(ctx context.Context) (problems []string, err error) {
 	err = l.on(ctx, l.Source, func(conn *pgx.Conn) error {
 		var level string
-		var slots, used int
-		if err := conn.QueryRow(ctx, `select current_setting('wal_level'), current_setting('max_replication_slots')::int, (select count(*) from pg_replication_slots)`).Scan(&level, &slots, &used); err != nil {
+		if err := conn.QueryRow(ctx, `select current_setting('wal_level')`).Scan(&level); err != nil {
 			return err
 		}
 		if level != "logical" {
 			problems = append(problems, fmt.Sprintf("wal_level of the source is %s, and has to be logical", level))
 		}
-		if used+1 >= slots {
-			problems = append(problems, fmt.Sprintf("%d of %d replication slots of the source are in use, and two are needed: raise max_replication_slots", used, slots))
+		if err := l.checkRoom(ctx, conn, &problems); err != nil {
+			return err
 		}
 		if err := l.checkReader(ctx, conn, &problems); err != nil {
 			return err
@@ -91,6 +92,25 @@ func (l *Link) Check(ctx context.Context) (problems []string, err error) {
 		return l.checkNotes(ctx, conn, &problems)
 	})
 	return problems, err
+}
+
+// copies are the tables that Postgres copies at a time, each through a slot and a connection of its own: that is max_sync_workers_per_subscription as it comes.
+const copies = 2
+
+// checkRoom: what a session lacks, its copies or those of another would wait for.
+func (l *Link) checkRoom(ctx context.Context, conn *pgx.Conn, problems *[]string) error {
+	var slots, used, senders, sending int
+	err := conn.QueryRow(ctx, `select current_setting('max_replication_slots')::int, (select count(*) from pg_replication_slots), current_setting('max_wal_senders')::int, (select count(*) from pg_stat_replication)`).Scan(&slots, &used, &senders, &sending)
+	if err != nil {
+		return err
+	}
+	if needs := 2 + copies; used+needs > slots {
+		*problems = append(*problems, fmt.Sprintf("%d of %d replication slots of the source are in use, and %d are needed while tables are copied: raise max_replication_slots, or wait for other moves", used, slots, needs))
+	}
+	if needs := 1 + copies; sending+needs > senders {
+		*problems = append(*problems, fmt.Sprintf("%d of %d WAL senders of the source are in use, and %d are needed while tables are copied: raise max_wal_senders, or wait for other moves", sending, senders, needs))
+	}
+	return nil
 }
 
 // checkNotes: of rows of tenants the log has to tell all.
@@ -215,9 +235,9 @@ func (l *Link) Status(ctx context.Context) (s Status, err error) {
 	return s, err
 }
 
-// AwaitCopy returns when the initial copy of every table is done, and fails where Postgres fails to do one again and again.
+// AwaitCopy returns when the initial copy of every table is done, and fails where Postgres fails to do one again and again, and none gets any further.
 func (l *Link) AwaitCopy(ctx context.Context) error {
-	var refused refusals
+	refused := refusals{patience: cmp.Or(l.Patience, time.Minute)}
 	for {
 		s, err := l.Status(ctx)
 		if err != nil {
@@ -230,7 +250,7 @@ func (l *Link) AwaitCopy(ctx context.Context) error {
 		if err := l.on(ctx, l.Target, func(conn *pgx.Conn) (err error) { errors, _, err = l.errors(ctx, conn); return err }); err != nil {
 			return err
 		}
-		if refused.many(len(s.Whole), errors) {
+		if refused.many(time.Now(), len(s.Whole), s.Copying, errors) {
 			return s.refused()
 		}
 		if err := wait.Pause(ctx, 100*time.Millisecond); err != nil {
@@ -283,7 +303,7 @@ func (l *Link) Arrived(ctx context.Context, m Mark) error {
 				if err != nil {
 					return err
 				}
-				if refused.many(0, errors) {
+				if refused.many(time.Now(), 0, 0, errors) {
 					return pg.Later(5*time.Second, "the tenant's database refuses what was written in the shared one: the log of its server says why")
 				}
 			}

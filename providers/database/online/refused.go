@@ -15,7 +15,7 @@ import (
 
 // Postgres repeats for ever what it cannot copy or apply, and says why in its log alone. It counts that, though (from version 15 on), so that a move fails before its time is over.
 
-// mostErrors are those of a subscription after which it is not waited for any more: they come one in wal_retrieve_retry_interval (5 s), and a connection that was lost once is none to end a long copy for.
+// mostErrors are those of a subscription after which it is not waited for any more: what is applied fails once in wal_retrieve_retry_interval (5 s), and a connection that was lost once is none to end a move for.
 const mostErrors = 5
 
 // errors are those of the initial copies, and of what is applied, since there is the subscription.
@@ -29,23 +29,34 @@ func (l *Link) errors(ctx context.Context, conn *pgx.Conn) (copied, applied int6
 	return copied, applied, err
 }
 
-// refusals tells when a count has risen too far since it last came further.
+// refusals tells when errors go on too long since it last came further. Each table is tried again by itself, so that five may fail in one moment, as by a lack of slots, which ends by itself: of copies, patience is what tells that from what lasts.
 type refusals struct {
-	known bool
-	at    int
-	first int64
+	patience time.Duration // from the first of them on
+
+	known        bool
+	tables       int   // that were whole when it last came further
+	rows         int64 // the most that were read of those that were not: a copy that fails begins anew
+	errors, last int64
+	since        time.Time
 }
 
-func (r *refusals) many(at int, errors int64) bool {
-	if !r.known || at > r.at {
-		r.known, r.at, r.first = true, at, errors
+// many is asked again and again, with the tables that are whole, the rows of those that are being copied, and the errors of the subscription.
+func (r *refusals) many(now time.Time, tables int, rows, errors int64) bool {
+	if !r.known || tables > r.tables || rows > r.rows {
+		*r = refusals{patience: r.patience, known: true, tables: tables, rows: rows, errors: errors, last: errors}
+		return false
 	}
-	return errors-r.first >= mostErrors
+	rises := errors > r.last
+	if rises && r.since.IsZero() {
+		r.since = now
+	}
+	r.last = errors
+	return rises && errors-r.errors >= mostErrors && now.Sub(r.since) >= r.patience
 }
 
 // refused is the error of tables that Postgres does not get whole.
 func (s *Status) refused() error {
-	return pg.Later(5*time.Second, "Postgres has failed to copy %s: the log of the tenant's server says why, such as a row that the tenant's database refuses, or a table that the role of tenants.source.from may not read", strings.Join(s.Open, ", "))
+	return pg.Later(5*time.Second, "Postgres has failed to copy %s: the log of the tenant's server says why, such as a row that the tenant's database refuses, a table that the role of tenants.source.from may not read, or a lack of replication slots", strings.Join(s.Open, ", "))
 }
 
 // pair is one of those that the text of a connection may be made of; a backslash in its value stands before a character that is meant as it is.

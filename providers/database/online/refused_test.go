@@ -1,0 +1,81 @@
+package online_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/providers/database/catalog"
+	"github.com/bcc94042/instar/providers/database/cutover"
+	"github.com/bcc94042/instar/providers/database/databasetest"
+	"github.com/bcc94042/instar/providers/database/online"
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// A lack of slots, for which all tables fail at once, is waited for; the plan says it before.
+// It is not parallel: it takes all slots of the cluster.
+func TestALackOfSlotsEnds(t *testing.T) {
+	source, target := databasetest.Shared(t, &suite, 5, "acme"), pg.Address{DSN: suite.Database(t)}
+	require.NoError(t, (&cutover.Source{Address: source}).Setup(t.Context()))
+	require.NoError(t, databasetest.Migrations().Apply(t.Context(), target, nil))
+	conn := databasetest.Open(t, target)
+	_, err := conn.Exec(t.Context(), `create schema instar; create table instar.marker (session text primary key, token text not null, set_at timestamptz not null default now())`)
+	require.NoError(t, err)
+	shared, err := pg.Connect(t.Context(), source)
+	require.NoError(t, err)
+	report, err := catalog.Inspect(t.Context(), shared, databasetest.Catalogue)
+	pg.Close(shared)
+	require.NoError(t, err)
+	l := &online.Link{Source: source, Target: target, Session: "s6", Enterprise: "acme", Tables: []*catalog.Table{report.Table("orders"), report.Table("settings")}}
+	problems, err := l.Check(t.Context())
+	require.NoError(t, err)
+	require.NotContains(t, strings.Join(problems, " "), "slots")
+
+	databasetest.Exec(t, source, `alter table public.orders replica identity full`)
+	take := func(slots int) {
+		databasetest.Exec(t, source, `select pg_create_physical_replication_slot('taken_' || i) from generate_series((select count(*) from pg_replication_slots) + 1, $1) i`, slots)
+	}
+	take(17)
+	problems, err = l.Check(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"17 of 20 replication slots of the source are in use, and 4 are needed while tables are copied: raise max_replication_slots, or wait for other moves"}, problems)
+
+	require.NoError(t, l.Publish(t.Context()))
+	require.NoError(t, l.Slot(t.Context()))
+	take(20)
+	require.NoError(t, l.Subscribe(t.Context()))
+	copied := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	defer cancel()
+	go func() { copied <- l.AwaitCopy(ctx) }()
+	require.Eventually(t, func() bool {
+		var errors int
+		require.NoError(t, conn.QueryRow(t.Context(), `select coalesce(sum(sync_error_count), 0) from pg_stat_subscription_stats where subname = $1`, l.Name()).Scan(&errors))
+		return errors > 10
+	}, 30*time.Second, 10*time.Millisecond)
+	databasetest.Exec(t, source, `select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_type = 'physical'`)
+	require.NoError(t, <-copied)
+	require.NoError(t, l.Remove(ctx))
+}
+
+// What fails is given up after a minute in which nothing got any further, and not for a moment of many errors.
+func TestWhenACopyIsGivenUp(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		of  func(second int) (whole int, rows, errors int64)
+		end int
+	}{
+		"it fails all the time":                 {func(n int) (int, int64, int64) { return 2, 0, int64(n) / 5 }, 65},
+		"it fails at the same row":              {func(n int) (int, int64, int64) { return 2, int64(n%5) * 100, int64(n) / 5 }, 65},
+		"many fail at once":                     {func(n int) (int, int64, int64) { return 2, 0, int64(min(n, 20)) }, 0},
+		"another is read":                       {func(n int) (int, int64, int64) { return 2, int64(n), int64(n) / 5 }, 0},
+		"others get whole":                      {func(n int) (int, int64, int64) { return n / 30, 0, int64(n) / 5 }, 0},
+		"it fails from a table on that is read": {func(n int) (int, int64, int64) { return n / 100, int64(min(n, 50)), int64(n) / 5 }, 165},
+		"few fail":                              {func(n int) (int, int64, int64) { return 2, 0, int64(n) / 100 }, 0},
+	} {
+		require.Equal(t, c.end, online.Refusals(time.Minute, c.of, 300), what)
+	}
+}
