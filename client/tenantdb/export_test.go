@@ -11,3 +11,10 @@ func (d *DB) Kept() int {
 	defer d.mu.Unlock()
 	return len(d.pools) + len(d.saying)
 }
+
+// Gone is how many tenants are remembered that have no pool.
+func (d *DB) Gone() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.gone)
+}

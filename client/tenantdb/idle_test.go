@@ -56,6 +56,40 @@ func TestWhatIsNotUsedIsNotAcknowledged(t *testing.T) {
 	}
 }
 
+// What was acknowledged lives on for a while after a tenant was forgotten, and a switch waits for who has said it: so a new epoch is acknowledged, again where that is lost, until nothing is known of it any more.
+func TestANewEpochOfATenantThatWasForgotten(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	says := func(epoch string) {
+		t.Helper()
+		require.Eventually(t, func() bool { return w.acknowledged("acme") == epoch }, 10*time.Second, 10*time.Millisecond)
+	}
+	tell := func(epoch int64) {
+		w.tell("acme", tenantdb.Route{IsolationMode: "shared", Status: "active", Epoch: epoch})
+	}
+	w.where("acme")
+	says("0")
+	forgotten := time.Now().Add(2 * time.Minute)
+	w.db.Once(forgotten)
+	require.Zero(t, w.db.Kept())
+	tell(1)
+	says("1")
+	tell(2) // nobody has acquired it since
+	says("2")
+	w.silent.Store("acme")
+	heard, err := w.nc.SubscribeSync(streams.Names{}.Seen("acme", "*"))
+	require.NoError(t, err)
+	tell(3)
+	_, err = heard.NextMsgWithContext(t.Context())
+	require.NoError(t, err)
+	w.silent.Store("")
+	says("2")
+	w.db.Once(time.Now())
+	says("3")
+	w.db.Once(time.Now().Add(2 * tenantdb.SeenLife))
+	require.Zero(t, w.db.Gone())
+}
+
 // What the server refuses is counted and logged, not taken for an acknowledgement that was lost.
 func TestRefusedAcknowledgementsAreCounted(t *testing.T) {
 	t.Parallel()

@@ -68,6 +68,7 @@ type DB struct {
 	mu     sync.Mutex
 	routes map[string]Route
 	pools  map[string]*tenant
+	gone   map[string]gone // tenants that have no pool any more, and of which the server may still know what was acknowledged last
 
 	saying map[string]*saying // by tenant of which an epoch is being acknowledged
 
@@ -86,6 +87,12 @@ type tenant struct {
 	idle  bool      // it is acknowledged no more until it is acquired again
 }
 
+// gone is a tenant whose acknowledgement outlives its pool: a switch waits for it, so a new epoch is acknowledged until then.
+type gone struct {
+	epoch int64     // that was acknowledged
+	at    time.Time // not before that
+}
+
 // saying is held while an epoch of a tenant is acknowledged.
 type saying struct {
 	sync.Mutex
@@ -94,7 +101,7 @@ type saying struct {
 
 // Open follows where tenants are, and returns when it knows. It fails when the server keeps no such bucket.
 func Open(ctx context.Context, o Options) (*DB, error) {
-	d := &DB{o: o, id: nuid.Next(), names: streams.Names{Prefix: o.Prefix}, routes: map[string]Route{}, pools: map[string]*tenant{}, saying: map[string]*saying{}}
+	d := &DB{o: o, id: nuid.Next(), names: streams.Names{Prefix: o.Prefix}, routes: map[string]Route{}, pools: map[string]*tenant{}, gone: map[string]gone{}, saying: map[string]*saying{}}
 	if d.o.Log == nil {
 		d.o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -186,6 +193,7 @@ func (d *DB) of(ctx context.Context, name string) (*tenant, error) {
 		}
 	}
 	d.pools[name] = t
+	delete(d.gone, name)
 	d.tasks.Go(func() { d.acknowledge(name) })
 	return t, nil
 }
@@ -224,14 +232,22 @@ func (d *DB) take(name string, value []byte) {
 	}
 	d.routes[name] = r
 	t := d.pools[name]
-	if t == nil || t.epoch >= r.Epoch {
+	switch g, left := d.gone[name]; {
+	case t != nil && t.epoch < r.Epoch:
+		d.leave(name, t, time.Now())
+	case t != nil, !left, g.epoch >= r.Epoch:
 		return
 	}
+	d.tasks.Go(func() { d.acknowledge(name) })
+}
+
+// leave gives a tenant out no more, under the lock.
+func (d *DB) leave(name string, t *tenant, now time.Time) {
 	delete(d.pools, name)
+	d.gone[name] = gone{t.epoch, now}
 	if t.pool != d.shared {
 		d.tasks.Go(t.pool.Close) // which waits for what was acquired
 	}
-	d.tasks.Go(func() { d.acknowledge(name) })
 }
 
 // acknowledge says under which epoch connections of a tenant are given out, one after the other, so that an earlier one is never said last. What is lost is said again by renew.
@@ -250,6 +266,11 @@ func (d *DB) acknowledge(name string) {
 	if err != nil {
 		return
 	}
+	d.mu.Lock()
+	if g, left := d.gone[name]; left {
+		d.gone[name] = gone{max(g.epoch, epoch), time.Now()}
+	}
+	d.mu.Unlock()
 	var said struct {
 		Error *struct{ Description string }
 	}
@@ -293,7 +314,7 @@ func (d *DB) say(name string) (done func()) {
 	}
 }
 
-// renew repeats the acknowledgements of the tenants that are in use.
+// renew repeats the acknowledgements of the tenants that are in use, and those that were lost.
 func (d *DB) renew(ctx context.Context) {
 	tick := time.NewTicker(SeenLife / 3)
 	defer tick.Stop()
@@ -316,7 +337,7 @@ func (d *DB) once(now time.Time) {
 	_ = all.Wait()
 }
 
-// inUse are the tenants that were acquired within a minute, or are still. The others are forgotten; one with a database of its own when its pool has no connection any more, as by its MaxConnIdleTime.
+// inUse are the tenants that were acquired within a minute, or are still, and those whose new epoch was not acknowledged. The others are forgotten; one with a database of its own when its pool has no connection any more, as by its MaxConnIdleTime.
 func (d *DB) inUse(now time.Time) (names []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -328,10 +349,15 @@ func (d *DB) inUse(now time.Time) (names []string) {
 		case own && t.pool.Stat().TotalConns() > 0:
 			t.idle = true
 		default:
-			delete(d.pools, name)
-			if own {
-				d.tasks.Go(t.pool.Close)
-			}
+			d.leave(name, t, now)
+		}
+	}
+	for name, g := range d.gone {
+		switch {
+		case now.Sub(g.at) >= SeenLife:
+			delete(d.gone, name)
+		case g.epoch < d.routes[name].Epoch: // what was said of it was lost
+			names = append(names, name)
 		}
 	}
 	return names
