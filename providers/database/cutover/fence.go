@@ -45,6 +45,9 @@ func (s *Source) missing(t *catalog.Table) func(context.Context, pgx.Tx) error {
 	return func(ctx context.Context, tx pgx.Tx) error {
 		open, err := s.open(ctx, tx, []string{t.Quoted()})
 		if err == nil && len(open) > 0 {
+			err = pg.Brief(ctx, tx, elsewhere)
+		}
+		if err == nil && len(open) > 0 {
 			err = s.Lost(ctx, open[0])
 		}
 		return err
@@ -90,6 +93,9 @@ func (s *Source) Compare(ctx context.Context, run string, begin func() error) (r
 				ended = c.ended and (c.session, c.fence) = ($2, $3), result = case when (c.session, c.fence) = ($2, $3) then c.result end, run = $4, session = $2, fence = $3
 			returning coalesce(result, ''), ended`, s.Enterprise, s.Session, s.Attempt, run).Scan(&result, &ended)
 		if err != nil || result != "" {
+			return err
+		}
+		if err := pg.Brief(ctx, tx, elsewhere); err != nil {
 			return err
 		}
 		return begin()
@@ -188,8 +194,10 @@ func (s *Source) Through(ctx context.Context, tx pgx.Tx) error {
 	if err := s.take(ctx, tx); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, `select set_config('instar.fence', $1, true)`, s.mark())
-	return err
+	if _, err := tx.Exec(ctx, `select set_config('instar.fence', $1, true)`, s.mark()); err != nil {
+		return err
+	}
+	return pg.Brief(ctx, tx, copying)
 }
 
 // eachTable runs statements on one table as the current attempt. It waits a second at a time for the table: who waits for its lock keeps

@@ -25,22 +25,7 @@ func TestANodeThatIsFrozenWhileItFences(t *testing.T) {
 				require.NoError(t, s.Fence(t.Context(), tables))
 			}
 			direct := s.Address
-			at, thaw := make(chan struct{}), make(chan struct{})
-			var mu sync.Mutex
-			begun, frozen := false, false
-			s.Address = databasetest.Through(t, direct, func(sql string) databasetest.Fault {
-				mu.Lock()
-				now := begun && !frozen // it has the lock, and sends nothing more
-				frozen, begun = frozen || now, begun || strings.Contains(sql, do)
-				mu.Unlock()
-				if now {
-					close(at)
-					<-thaw
-				}
-				return databasetest.None
-			})
-			goesOn := sync.OnceFunc(func() { close(thaw) })
-			t.Cleanup(goesOn)
+			at, goesOn := freeze(t, s, do)
 			ended := make(chan error, 1)
 			go func() {
 				if what == "raising" {
@@ -61,6 +46,65 @@ func TestANodeThatIsFrozenWhileItFences(t *testing.T) {
 			err = <-ended
 			again, _ := pg.Transient(err)
 			require.True(t, again, "%v", err)
+		})
+	}
+}
+
+// freeze has a source stand still after a statement, until it goes on.
+func freeze(t *testing.T, s *cutover.Source, after string) (at chan struct{}, goesOn func()) {
+	at, thaw := make(chan struct{}), make(chan struct{})
+	var mu sync.Mutex
+	begun, frozen := false, false
+	s.Address = databasetest.Through(t, s.Address, func(sql string) databasetest.Fault {
+		mu.Lock()
+		now := begun && !frozen // it has the lock, and sends nothing more
+		frozen, begun = frozen || now, begun || strings.Contains(sql, after)
+		mu.Unlock()
+		if now {
+			close(at)
+			<-thaw
+		}
+		return databasetest.None
+	})
+	goesOn = sync.OnceFunc(func() { close(thaw) })
+	t.Cleanup(goesOn)
+	return at, goesOn
+}
+
+// A node that stands still while it has the row of the tenant, or makes what all tenants need, keeps nobody waiting for longer than a few seconds: neither another run of the same attempt, which ends nothing of it.
+func TestANodeThatIsFrozenWithTheTenant(t *testing.T) {
+	t.Parallel()
+	const row = "from instar.attempt where enterprise_id = $1 for update"
+	for what, c := range map[string]struct {
+		after string
+		do    func(context.Context, *cutover.Source) error
+	}{
+		"taking":  {row, func(ctx context.Context, s *cutover.Source) error { return s.Take(ctx) }},
+		"holding": {"delete from instar.shut", func(ctx context.Context, s *cutover.Source) error { return s.KeepsOut(ctx, true) }},
+		"switching": {row, func(ctx context.Context, s *cutover.Source) error {
+			_, err := s.Switch(ctx, cutover.Runtime{Status: "active"})
+			return err
+		}},
+		"ending":     {row, func(ctx context.Context, s *cutover.Source) error { return s.End(ctx) }},
+		"setting up": {"pg_advisory_xact_lock", func(ctx context.Context, s *cutover.Source) error { return s.Setup(ctx) }},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s, _ := setup(t)
+			require.NoError(t, s.Take(t.Context()))
+			again := *s
+			at, goesOn := freeze(t, s, c.after)
+			ended := make(chan error, 1)
+			go func() { ended <- c.do(context.WithoutCancel(t.Context()), s) }()
+			<-at
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			require.NoError(t, again.Setup(ctx))
+			require.NoError(t, again.Take(ctx))
+			goesOn()
+			err := <-ended
+			transient, _ := pg.Transient(err)
+			require.True(t, transient, "%v", err)
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -134,8 +135,18 @@ func (s *Source) overtake(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// take locks the row of the tenant until the end of the transaction. What a life of a session has kept of the routing, which ended without restoring it, is not that of the next one.
+// How long a transaction that has the row of a tenant may be left alone: what is asked in it comes at once, but for what waits for the other server. Another run of the same attempt waits for that row, too, and ends nothing of this one.
+const (
+	atOnce    = 5 * time.Second
+	elsewhere = time.Minute     // while the other server is asked something
+	copying   = 5 * time.Minute // while rows come from there
+)
+
+// take locks the row of the tenant until the end of the transaction, which is not left alone for longer than atOnce. What a life of a session has kept of the routing, which ended without restoring it, is not that of the next one.
 func (s *Source) take(ctx context.Context, tx pgx.Tx) error {
+	if err := pg.Brief(ctx, tx, atOnce); err != nil {
+		return err
+	}
 	if _, err := tx.Exec(ctx, `insert into instar.attempt (enterprise_id, session, fence) values ($1, $2, $3) on conflict do nothing`, s.Enterprise, s.Session, s.Attempt); err != nil {
 		return err
 	}
@@ -224,6 +235,9 @@ func (s *Source) KeptOut(ctx context.Context) (shut bool, err error) {
 func (s *Source) End(ctx context.Context) error {
 	err := s.with(ctx, func(conn *pgx.Conn) error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if err := pg.Brief(ctx, tx, atOnce); err != nil {
+				return err
+			}
 			var session string
 			var fence uint64
 			err := tx.QueryRow(ctx, `select session, fence from instar.attempt where enterprise_id = $1 for update`, s.Enterprise).Scan(&session, &fence)

@@ -83,6 +83,9 @@ func (m *Mover) Take(ctx context.Context) error {
 		return fmt.Errorf("cannot end earlier attempts: %w", err)
 	}
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if err := pg.Brief(ctx, tx, 5*time.Second); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, `insert into instar.session (id, fence) values ($1, $2) on conflict do nothing`, m.Session, m.Fence); err != nil {
 			return err
 		}
@@ -141,6 +144,9 @@ func (m *Mover) target(ctx context.Context) (*pgx.Conn, error) {
 // fenced runs a transaction in the target that commits only while this attempt is the current one.
 func (m *Mover) fenced(ctx context.Context, conn *pgx.Conn, do func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if err := pg.Brief(ctx, tx, 5*time.Minute); err != nil { // which rows of the source may take
+			return err
+		}
 		var seen uint64
 		var run string
 		err := tx.QueryRow(ctx, `select fence, run from instar.session where id = $1 for share`, m.Session).Scan(&seen, &run)

@@ -159,9 +159,18 @@ func clip(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "")
 }
 
+// Brief has the server end the transaction where nothing is asked in it for longer than that: a process that is frozen keeps others waiting no longer for what it holds.
+func Brief(ctx context.Context, tx pgx.Tx, most time.Duration) error {
+	_, err := tx.Exec(ctx, fmt.Sprintf(`set local idle_in_transaction_session_timeout = %d`, most.Milliseconds()))
+	return err
+}
+
 // Alone waits for other transactions of this lock, and keeps it until the end of this one. What they have made meanwhile is seen then, also by CREATE IF NOT EXISTS: a connection that has looked
 // for a schema before believes that there is none until it locks a table, which an advisory lock is not (LockRelationOid in Postgres's lmgr.c).
 func Alone(ctx context.Context, tx pgx.Tx, lock string) error {
+	if err := Brief(ctx, tx, 5*time.Second); err != nil {
+		return err
+	}
 	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended($1, 0))`, lock); err != nil {
 		return err
 	}
