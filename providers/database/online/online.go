@@ -119,6 +119,10 @@ func (l *Link) checkNotes(ctx context.Context, conn *pgx.Conn, problems *[]strin
 		if t.Kind != catalog.Tenant && t.Kind != catalog.Child {
 			continue
 		}
+		if n := slices.IndexFunc(t.Key, func(c catalog.Column) bool { return c.Generated }); n >= 0 {
+			*problems = append(*problems, fmt.Sprintf("%s: its key has the generated column %s, so that it cannot be seen which rows are written: move it offline", t, t.Key[n].Name))
+			continue
+		}
 		told, err := ask(ctx, conn, t, tells)
 		if err != nil {
 			return err

@@ -24,11 +24,7 @@ func TestALackOfSlotsEnds(t *testing.T) {
 	conn := databasetest.Open(t, target)
 	_, err := conn.Exec(t.Context(), `create schema instar; create table instar.marker (session text primary key, token text not null, set_at timestamptz not null default now())`)
 	require.NoError(t, err)
-	shared, err := pg.Connect(t.Context(), source)
-	require.NoError(t, err)
-	report, err := catalog.Inspect(t.Context(), shared, databasetest.Catalogue)
-	pg.Close(shared)
-	require.NoError(t, err)
+	report := inspect(t, source, databasetest.Catalogue)
 	l := &online.Link{Source: source, Target: target, Session: "s6", Enterprise: "acme", Tables: []*catalog.Table{report.Table("orders"), report.Table("settings")}}
 	problems, err := l.Check(t.Context())
 	require.NoError(t, err)
@@ -78,4 +74,36 @@ func TestWhenACopyIsGivenUp(t *testing.T) {
 	} {
 		require.Equal(t, c.end, online.Refusals(time.Minute, c.of, 300), what)
 	}
+}
+
+// Of a key that the log does not have nothing is noted: that of a table that is copied whole is compared whole, and what has rows of tenants is refused. Others go on writing to it.
+// It is not parallel: a slot waits for every transaction of the cluster.
+func TestAKeyThatTheLogDoesNotHave(t *testing.T) {
+	source := databasetest.Shared(t, &suite, 1, "acme")
+	require.NoError(t, (&cutover.Source{Address: source}).Setup(t.Context()))
+	databasetest.Exec(t, source, `
+		create table public.late (code text not null unique, name text, primary key (code) deferrable);
+		create table public.computed (code text not null, low text generated always as (lower(code)) stored primary key);
+		create table public.parts (order_id bigint references public.orders, code text not null, low text generated always as (lower(code)) stored, primary key (order_id, low))`)
+	report := inspect(t, source, catalog.Catalogue{Tables: map[string]catalog.Rule{"late": {Kind: catalog.Reference}, "computed": {Kind: catalog.Reference}, "countries": {Kind: catalog.Reference}, "log": {Kind: catalog.Skip}}})
+	l := &online.Link{Source: source, Session: "s7", Enterprise: "acme", Tables: []*catalog.Table{report.Table("countries"), report.Table("late"), report.Table("computed")}}
+	untold, err := l.Note(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, l.Tables[1:], untold)
+	databasetest.Exec(t, source, `insert into public.late values ('a', 'x'); update public.late set name = 'y'; insert into public.computed values ('A'); delete from public.computed`)
+	require.NoError(t, l.Unslot(t.Context(), 0))
+	l.Tables = []*catalog.Table{report.Table("parts")}
+	problems, err := l.Check(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"parts: its key has the generated column low, so that it cannot be seen which rows are written: move it offline"}, problems)
+}
+
+func inspect(t *testing.T, source pg.Address, c catalog.Catalogue) *catalog.Report {
+	t.Helper()
+	conn, err := pg.Connect(t.Context(), source)
+	require.NoError(t, err)
+	defer pg.Close(conn)
+	report, err := catalog.Inspect(t.Context(), conn, c)
+	require.NoError(t, err)
+	return report
 }

@@ -18,9 +18,9 @@ import (
 
 func (l *Link) notes() string { return l.Name() + "_keys" }
 
-// tells is whether the log of a table has the key of a row that is deleted, which it has only where the replica identity has it.
-const tells = `c.relreplident = 'f' or $2::text[] <@ coalesce((select array_agg(a.attname::text) from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)
-	where i.indrelid = c.oid and case c.relreplident when 'd' then i.indisprimary when 'i' then i.indisreplident end), '{}')`
+// tells is whether the log of a table has the key of a row that is deleted, which it has only where the replica identity has it: a primary key that may be checked late is none, and columns that are generated are not sent.
+const tells = `not exists (select from pg_attribute a where a.attrelid = c.oid and a.attname = any($2::text[]) and a.attgenerated <> '') and (c.relreplident = 'f' or $2::text[] <@ coalesce((select array_agg(a.attname::text) from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)
+	where i.indrelid = c.oid and i.indisvalid and i.indimmediate and case c.relreplident when 'd' then i.indisprimary when 'i' then i.indisreplident end), '{}'))`
 
 // ask asks something of a table, which is c; $2 are the names of its key.
 func ask(ctx context.Context, conn *pgx.Conn, t *catalog.Table, what string) (is bool, err error) {
@@ -41,7 +41,7 @@ func (l *Link) noted(ctx context.Context, conn *pgx.Conn) (list []*catalog.Table
 	for _, t := range l.Tables {
 		may := t.Kind == catalog.Tenant || t.Kind == catalog.Child
 		if t.Kind == catalog.Reference {
-			if may, err = ask(ctx, conn, t, `c.relkind = 'r' and c.relpersistence = 'p' and pg_has_role(c.relowner, 'USAGE') and (`+tells+`)`); err != nil {
+			if may, err = ask(ctx, conn, t, `c.relkind = 'r' and c.relpersistence = 'p' and pg_has_role(c.relowner, 'USAGE') and `+tells); err != nil {
 				return nil, err
 			}
 		}
