@@ -131,11 +131,19 @@ func (l *Link) admit(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil || role == "" {
 		return err
 	}
-	var reads bool
-	if err := conn.QueryRow(ctx, `select has_schema_privilege($1, 'instar', 'USAGE') and has_table_privilege($1, 'instar.marker', 'SELECT')`, role).Scan(&reads); err != nil || reads {
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return admitTo(ctx, tx, role) })
+}
+
+// admitTo grants it, one session after the other: Postgres refuses two who grant the same at once.
+func admitTo(ctx context.Context, tx pgx.Tx, role string) error {
+	if err := pg.Alone(ctx, tx, "instar.marker"); err != nil {
 		return err
 	}
-	if _, err := conn.Exec(ctx, fmt.Sprintf(`grant usage on schema instar to %[1]s; grant select on instar.marker to %[1]s`, pg.Ident(role))); err != nil {
+	var reads bool
+	if err := tx.QueryRow(ctx, `select has_schema_privilege($1, 'instar', 'USAGE') and has_table_privilege($1, 'instar.marker', 'SELECT')`, role).Scan(&reads); err != nil || reads {
+		return err
+	}
+	if _, err := tx.Exec(ctx, fmt.Sprintf(`grant usage on schema instar to %[1]s; grant select on instar.marker to %[1]s`, pg.Ident(role))); err != nil {
 		return fmt.Errorf("cannot let the role of tenants.source.from read the marker: %w", err)
 	}
 	return nil

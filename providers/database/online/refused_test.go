@@ -2,11 +2,13 @@ package online_test
 
 import (
 	"context"
+	"crypto/rand"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/bcc94042/instar/providers/database/catalog"
 	"github.com/bcc94042/instar/providers/database/cutover"
@@ -73,6 +75,25 @@ func TestWhenACopyIsGivenUp(t *testing.T) {
 		"few fail":                              {func(n int) (int, int64, int64) { return 2, 0, int64(n) / 100 }, 0},
 	} {
 		require.Equal(t, c.end, online.Refusals(time.Minute, c.of, 300), what)
+	}
+}
+
+// Many sessions that begin at once let the role of the target in, each for itself.
+func TestManyLetTheRoleOfTheTargetIn(t *testing.T) {
+	t.Parallel()
+	source := databasetest.Shared(t, &suite, 1, "acme")
+	require.NoError(t, (&cutover.Source{Address: source}).Setup(t.Context()))
+	report := inspect(t, source, databasetest.Catalogue)
+	for range 10 {
+		role := "reader_" + strings.ToLower(rand.Text()[:8])
+		databasetest.Exec(t, source, `create role `+role)
+		var all errgroup.Group
+		for range 8 {
+			l := &online.Link{Source: source, From: "user=" + role, Session: rand.Text(), Enterprise: "acme", Tables: []*catalog.Table{report.Table("settings")}}
+			all.Go(func() error { return l.Publish(t.Context()) })
+		}
+		require.NoError(t, all.Wait())
+		require.Equal(t, "true", databasetest.Ask(t, source, `select (has_schema_privilege($1, 'instar', 'USAGE') and has_table_privilege($1, 'instar.marker', 'SELECT'))::text`, role))
 	}
 }
 
