@@ -13,6 +13,7 @@ import (
 	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database/admin"
+	"github.com/bcc94042/instar/providers/database/cutover"
 	"github.com/bcc94042/instar/providers/database/mover"
 	"github.com/bcc94042/instar/providers/database/online"
 	"github.com/bcc94042/instar/providers/database/pg"
@@ -183,7 +184,7 @@ func (p *Provider) unlink(ctx context.Context) error {
 	if pg.NotSetUp(strays) {
 		return nil
 	}
-	rows, err := conn.Query(ctx, `select a.session, r.database_name from instar.attempt a join public.tenant_runtime r on r.enterprise_id::text = a.enterprise_id where r.database_id = $1 || '/' || r.database_name`, p.Server.Name)
+	rows, err := conn.Query(ctx, `select a.session, r.database_name from instar.attempt a join public.tenant_runtime r on `+cutover.SameTenant("public.tenant_runtime")+` where r.database_id = $1 || '/' || r.database_name`, p.Server.Name)
 	if err == nil {
 		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[own])
 	}

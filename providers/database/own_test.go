@@ -1,6 +1,7 @@
 package database_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,13 +26,21 @@ func TestATableOfTheApplicationsOwn(t *testing.T) {
 	name := s.e.Data.(*machine.Data).Database.Name
 	require.Equal(t, "dedicated_db "+name, s.runtime())
 
-	routes, err := s.p.Routes(t.Context())
-	require.NoError(t, err)
-	led := map[string]string{}
-	for _, r := range routes {
-		led[r.Enterprise] = r.DatabaseName
+	led := func(tenant string) string {
+		routes, err := s.p.Routes(t.Context())
+		require.NoError(t, err)
+		for _, r := range routes {
+			if r.Enterprise == tenant {
+				return r.DatabaseName
+			}
+		}
+		return ""
 	}
-	require.Equal(t, name, led[tenant])
+	require.Equal(t, name, led(tenant))
+	upper := strings.ToUpper(tenant) // the plan takes no such name any more
+	databasetest.Exec(t, s.p.Source, `update instar.attempt set enterprise_id = upper(enterprise_id)`)
+	require.Equal(t, name, led(upper))
+	databasetest.Exec(t, s.p.Source, `update instar.attempt set enterprise_id = lower(enterprise_id)`)
 	left, err := s.p.SharedLeftovers(t.Context(), func(string) bool { return true })
 	require.NoError(t, err)
 	require.Empty(t, left, "its fence is not one that was forgotten")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/bcc94042/instar/providers/database/cutover"
 	"github.com/bcc94042/instar/providers/database/pg"
 )
 
@@ -25,7 +26,7 @@ func (p *Provider) Routes(ctx context.Context) (list []Route, err error) {
 	defer pg.Close(conn)
 	rows, err := conn.Query(ctx, `
 		select a.enterprise_id, coalesce(r.isolation_mode::text, 'shared'), coalesce(r.database_id, ''), coalesce(r.database_host, ''), coalesce(r.database_name, ''), coalesce(r.status::text, 'active'),
-			coalesce(r.epoch, a.epoch) from instar.attempt a left join public.tenant_runtime r on r.enterprise_id::text = a.enterprise_id where a.epoch > 0 order by 1`)
+			coalesce(r.epoch, a.epoch) from instar.attempt a left join public.tenant_runtime r on `+cutover.SameTenant("public.tenant_runtime")+` where a.epoch > 0 order by 1`)
 	if err == nil {
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Route, err error) {
 			return r, row.Scan(&r.Enterprise, &r.IsolationMode, &r.DatabaseID, &r.DatabaseHost, &r.DatabaseName, &r.Status, &r.Epoch)

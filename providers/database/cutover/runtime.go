@@ -61,6 +61,11 @@ func (s *Source) Read(ctx context.Context) (r Runtime, err error) {
 	return r, err
 }
 
+// SameTenant is the condition in SQL that a row r of the table of the runtime, as SQL writes it, is that of the attempt a: as texts, as their types differ. Of a uuid, which is told in lower case, a tenant may have been moved under its name in upper case.
+func SameTenant(runtime string) string {
+	return `r.enterprise_id::text = case (select atttypid::regtype::text from pg_attribute where attrelid = ` + pg.Literal(runtime) + `::regclass and attname = 'enterprise_id') when 'uuid' then lower(a.enterprise_id) else a.enterprise_id end`
+}
+
 type queryer interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }

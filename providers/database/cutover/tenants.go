@@ -35,7 +35,7 @@ func (s *Source) Tenants(ctx context.Context) (list []Tenant, err error) {
 			return err
 		}
 		rows, err = conn.Query(ctx, `
-			select a.enterprise_id, a.session, a.ended, coalesce(r.isolation_mode::text, $1) <> $1 or coalesce(r.database_name, '') <> '' from instar.attempt a left join `+s.runtime()+` r on r.enterprise_id::text = a.enterprise_id order by 1`, Shared)
+			select a.enterprise_id, a.session, a.ended, coalesce(r.isolation_mode::text, $1) <> $1 or coalesce(r.database_name, '') <> '' from instar.attempt a left join `+s.runtime()+` r on `+SameTenant(s.runtime())+` order by 1`, Shared)
 		if err != nil {
 			return err
 		}
