@@ -1,12 +1,15 @@
 package database_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/providers/database"
+	"github.com/bcc94042/instar/providers/database/cutover"
 	"github.com/bcc94042/instar/providers/database/databasetest"
 	"github.com/bcc94042/instar/providers/database/pg"
 )
@@ -51,6 +54,32 @@ func TestATableOfTheApplicationsOwn(t *testing.T) {
 	s.revert(`{}`)
 	require.Equal(t, machine.RolledBack, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
 	require.Equal(t, before, databasetest.Ask(t, s.p.Source, `select (to_jsonb(r) - 'epoch')::text from public.tenant_runtime r`))
+}
+
+// Tenants may be numbers there, as Postgres writes them.
+func TestATableOfTheApplicationsOwnOfNumbers(t *testing.T) {
+	t.Parallel()
+	for kind, c := range map[string]struct{ tenant, wrong string }{"bigint": {"4200000000", "9223372036854775808"}, "integer": {"4217", "04217"}, "smallint": {"-42", "40000"}} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			s := setup(t, c.tenant)
+			databasetest.Exec(t, s.p.Source, `create table public.tenant_runtime (enterprise_id `+kind+` primary key, isolation_mode text not null default 'shared', database_id text, database_host text,
+				database_name text, status text not null default 'active', updated_at timestamptz not null default now(), tier text); insert into public.tenant_runtime (enterprise_id, tier) values (`+c.tenant+`, 'gold')`)
+			before := databasetest.Ask(t, s.p.Source, `select (to_jsonb(r) - 'epoch')::text from public.tenant_runtime r`)
+			problems, err := (&cutover.Source{Address: s.p.Source, Enterprise: c.wrong}).CheckRuntime(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, []string{"public.tenant_runtime: its column enterprise_id is of type " + kind + ", and '" + c.wrong + "' is no number as Postgres writes it there: request the tenant with such an enterpriseId"}, problems)
+			s.command("request", `{}`)
+			require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
+			name := s.e.Data.(*machine.Data).Database.Name
+			routes, err := s.p.Routes(t.Context())
+			require.NoError(t, err)
+			require.True(t, slices.ContainsFunc(routes, func(r database.Route) bool { return r.Enterprise == c.tenant && r.DatabaseName == name }))
+			s.revert(`{}`)
+			require.Equal(t, machine.RolledBack, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
+			require.Equal(t, before, databasetest.Ask(t, s.p.Source, `select (to_jsonb(r) - 'epoch')::text from public.tenant_runtime r`))
+		})
+	}
 }
 
 // One that this program could not read or write is told by the plan, with all that it lacks.

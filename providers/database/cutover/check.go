@@ -34,7 +34,7 @@ func (s *Source) CheckRuntime(ctx context.Context) (problems []string, err error
 			with t as (select to_regclass($1) as oid), a as (select attname::text as name, atttypid as type, attnum, attnotnull and not atthasdef and attidentity = '' as needed, typcategory::text as category
 				from t join pg_attribute on attrelid = t.oid and attnum > 0 and not attisdropped join pg_type y on y.oid = atttypid)
 			select format('its column %s is missing, or not of type %s', c.name, c.wants) from (values
-					('enterprise_id', 'text, or uuid', 'S', array['uuid']), ('isolation_mode', 'text', 'SE', array[]::text[]), ('status', 'text', 'SE', array[]::text[]), ('database_id', 'text', 'S', array[]::text[]),
+					('enterprise_id', 'text, uuid or an integer', 'S', array['uuid', 'bigint', 'integer', 'smallint']), ('isolation_mode', 'text', 'SE', array[]::text[]), ('status', 'text', 'SE', array[]::text[]), ('database_id', 'text', 'S', array[]::text[]),
 					('database_host', 'text', 'S', array[]::text[]), ('database_name', 'text', 'S', array[]::text[]), ('updated_at', 'timestamptz', 'D', array[]::text[])
 				) c (name, wants, categories, types), t where t.oid is not null and not exists (select from a where a.name = c.name and (strpos(c.categories, category) > 0 or type::regtype::text = any(c.types)))
 			union all select format('its column epoch is not of type bigint, but %s', type::regtype) from a where name = 'epoch' and type <> 'bigint'::regtype
@@ -45,7 +45,10 @@ func (s *Source) CheckRuntime(ctx context.Context) (problems []string, err error
 			union all select 'its column enterprise_id is not its key, nor of a unique index of its own' from t where t.oid is not null and not exists (
 				select from pg_index i join a on a.name = 'enterprise_id' where i.indrelid = t.oid and i.indisunique and i.indisvalid and i.indpred is null and i.indnkeyatts = 1 and i.indkey[0] = a.attnum)
 			union all select format('its column enterprise_id is a uuid, and %L is none as Postgres writes it: request the tenant with such an enterpriseId', $2::text) from a
-				where name = 'enterprise_id' and type = 'uuid'::regtype and $2 !~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'`, s.runtime(), s.Enterprise)
+				where name = 'enterprise_id' and type = 'uuid'::regtype and $2 !~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+			union all select format('its column enterprise_id is of type %s, and %L is no number as Postgres writes it there: request the tenant with such an enterpriseId', a.type::regtype, $2::text)
+				from a join (values ('bigint', 9223372036854775807), ('integer', 2147483647), ('smallint', 32767)) i (type, most) on i.type = a.type::regtype::text
+				where a.name = 'enterprise_id' and case when $2 ~ '^(0|-?[1-9][0-9]{0,18})$' then $2::numeric not between -most - 1 and most else true end`, s.runtime(), s.Enterprise)
 		if err != nil {
 			return err
 		}
