@@ -52,7 +52,7 @@ const Refused = `alter type public.colour rename value 'red' to 'mauve'`
 
 // Config are settings of a cluster that can replicate, and begins to at once: by itself, it starts one subscription in five seconds.
 var Config = map[string]string{
-	"wal_level": "logical", "max_wal_senders": "20", "max_replication_slots": "20", "max_logical_replication_workers": "20", "max_worker_processes": "40",
+	"wal_level": "logical", "max_wal_senders": "40", "max_replication_slots": "40", "max_logical_replication_workers": "20", "max_worker_processes": "40",
 	"wal_retrieve_retry_interval": "100ms",
 	"autovacuum":                  "off", // a process for each of a hundred databases, in turn
 }

@@ -36,14 +36,14 @@ func TestALackOfSlotsEnds(t *testing.T) {
 	take := func(slots int) {
 		databasetest.Exec(t, source, `select pg_create_physical_replication_slot('taken_' || i) from generate_series((select count(*) from pg_replication_slots) + 1, $1) i`, slots)
 	}
-	take(17)
+	take(37)
 	problems, err = l.Check(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []string{"17 of 20 replication slots of the source are in use, and 4 are needed while tables are copied: raise max_replication_slots, or wait for other moves"}, problems)
+	require.Equal(t, []string{"37 of 40 replication slots of the source are in use, and 4 are needed while tables are copied: raise max_replication_slots, or wait for other moves"}, problems)
 
 	require.NoError(t, l.Publish(t.Context()))
 	require.NoError(t, l.Slot(t.Context()))
-	take(20)
+	take(40)
 	require.NoError(t, l.Subscribe(t.Context()))
 	copied := make(chan error, 1)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
