@@ -3,8 +3,10 @@ package domain
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bcc94042/instar/machines"
@@ -157,7 +159,11 @@ func lapse(s *step) {
 	s.Detail(EventExpired, failure{Active, s.Entity().LastError})
 }
 
+// removed also takes the labels of the server away: who binds the name again may begin with those that it had, and it is his then.
 func removed(s *step) {
 	s.Data.Certificate, s.Data.Problem = nil, ""
+	labels := maps.Clone(s.Entity().Labels)
+	maps.DeleteFunc(labels, func(key, _ string) bool { return strings.HasPrefix(key, OwnLabels) })
+	s.Label(labels)
 	s.Fail(nil)
 }

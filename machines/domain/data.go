@@ -42,6 +42,9 @@ type Health struct {
 	WithinSeconds int    `json:"withinSeconds,omitempty" minimum:"0" maximum:"60" doc:"0 is 2"`
 }
 
+// OwnLabels begins the keys of labels that only the server sets.
+const OwnLabels = "instar/"
+
 // BindBody is the body of bind.
 type BindBody struct {
 	Host   string            `json:"host" maxLength:"253" example:"shop.example.com" doc:"The name, in ASCII (internationalised ones in their xn-- form)"`

@@ -1,11 +1,15 @@
 package domain_test
 
 import (
+	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/domain"
 	"github.com/bcc94042/instar/machines/transcript"
 )
@@ -81,4 +85,24 @@ bind {"host":"a.example.com","route":{"targets":[{"address":"a:1"}]}}
 	}
 	require.Len(t, tokens, 2)
 	require.NotEqual(t, tokens[0], tokens[1])
+}
+
+// Whoever binds a name again may begin with the labels that it had: those of the server say whose the life before was.
+func TestWhatIsRemovedKeepsNoLabelsOfTheServer(t *testing.T) {
+	t.Parallel()
+	e := domain.Machine.New("default", "acme", "shop")
+	for _, in := range []machines.Input{
+		{Command: domain.CommandBind, Body: json.RawMessage(`{"host":"shop.example.com","route":{"targets":[{"address":"10.0.0.7:80"}]},"labels":{"team":"web","instar/session":"own","instar/generation":"1"}}`)},
+		{Command: domain.CommandRemove},
+		{Command: domain.ReportRemoved, Body: json.RawMessage(`{}`)},
+	} {
+		in.Time = time.Now()
+		before, labels := e, maps.Clone(e.Labels)
+		next, _, err := domain.Machine.Step(e, in)
+		require.NoError(t, err)
+		require.Equal(t, labels, before.Labels)
+		e = next
+	}
+	require.Equal(t, domain.Removed, e.State)
+	require.Equal(t, map[string]string{"team": "web"}, e.Labels)
 }

@@ -22,7 +22,8 @@ type Task struct {
 	Route         *Route       `json:"route,omitempty"`
 	Certificate   *Certificate `json:"certificate,omitempty"`
 	Upgrade       *Upgrade     `json:"upgrade,omitempty"`
-	RetiringAt    time.Time    `json:"retiringAt,omitzero"` // when the tenant began to be closed: it names an export
+	RetiringAt    time.Time    `json:"retiringAt,omitzero"`  // when the tenant began to be closed: it names an export
+	Generation    uint64       `json:"generation,omitempty"` // of the session, which is one for each life; only with a custom domain
 }
 
 func task(s *step) any {
@@ -31,6 +32,9 @@ func task(s *step) any {
 		Task: database.Task{Session: s.Entity().Key(), Attempt: d.Attempt, Request: d.Request.database(), Database: d.Database, Ledger: d.Ledger, Epoch: d.Epoch},
 		Step: d.Step, Platform: d.Request, Slug: d.Slug, Name: d.name(), PrimaryDomain: d.PrimaryDomain,
 		Instance: d.Instance, Storage: d.Storage, App: d.App, Route: d.Route, Certificate: d.Certificate, Upgrade: d.Upgrade, RetiringAt: d.RetiringAt,
+	}
+	if d.Request.CustomDomain != "" {
+		t.Generation = s.Entity().Generation
 	}
 	if d.Verified != nil {
 		t.Fenced = d.Verified.Fenced

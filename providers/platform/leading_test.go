@@ -77,16 +77,17 @@ func TestADomainThatIsBoundAfterTheUndoIsTakenBack(t *testing.T) {
 	w.nothing()
 }
 
-// Whether a domain without a label is the session's is told by what its ledger says of it.
-func TestABindingSaysWhenItWasMade(t *testing.T) {
+// Whether a domain without a label is the session's is told by what its ledger says of it, and one with a label by the generation.
+func TestABindingSaysWhenAndByWhomItWasMade(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	for state, made := range map[string]time.Time{session.Intended: {}, session.Created: at, session.Undone: {}} {
 		w, b := setup(t), task("default.acme.own")
-		b.Platform.CustomDomain = "shop.acme.test"
+		b.Platform.CustomDomain, b.Generation = "shop.acme.test", 3
 		b.Ledger = []session.Entry{{Kind: machine.KindDomain, Name: "shop.acme.test", State: state, At: at}}
 		b.Actions = []session.Action{{Name: "cancel_domain_binding", Kind: machine.KindDomain}}
 		require.Nil(t, w.perform("own", "undo", 2, b).Failure)
 		require.Equal(t, made, w.bindings.removed.Made, state)
+		require.Equal(t, uint64(3), w.bindings.removed.Life)
 	}
 }

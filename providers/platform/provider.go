@@ -37,6 +37,7 @@ type Issuer interface {
 type Binding struct {
 	Namespace, Tenant, Host string
 	Session                 string // id of the session whose it is
+	Life                    uint64 // of the session: its generation; 0 where that is not known
 	Route                   domains.Route
 	Anew                    bool      // it is bound where it is not, or not any more
 	Made                    time.Time // when the session had made it, as its ledger says; zero where it has not

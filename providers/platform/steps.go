@@ -297,7 +297,7 @@ func (j *job) lead(ctx context.Context, targets ...target) (key string, err erro
 }
 
 func (j *job) binding() Binding {
-	b := Binding{Namespace: j.task.Namespace, Tenant: j.task.Parent, Session: j.task.ID, Host: j.body.Platform.CustomDomain}
+	b := Binding{Namespace: j.task.Namespace, Tenant: j.task.Parent, Session: j.task.ID, Life: j.body.Generation, Host: j.body.Platform.CustomDomain}
 	for _, e := range j.body.Ledger {
 		if e.Kind == machine.KindDomain && e.Name == b.Host && e.State == session.Created {
 			b.Made = e.At

@@ -2,13 +2,14 @@ package domains
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/bcc94042/instar/api/problem"
 	machine "github.com/bcc94042/instar/machines/domain"
 	"github.com/bcc94042/instar/streams/publish"
 )
 
-// door refuses names that cannot be bound before anything is stored. Whose a name is shows when it is verified: by its records, which nobody has to ask another tenant for.
+// door refuses names that cannot be bound, and labels that only the server sets, before anything is stored. Whose a name is shows when it is verified: by its records, which nobody has to ask another tenant for.
 type door struct {
 	refuses func(host string) string
 	next    func(publish.Command) error // of other machines
@@ -27,6 +28,11 @@ func (d *door) admit(cmd publish.Command) error {
 	}
 	if why := d.refuses(b.Host); why != "" {
 		return problem.Invalid("body.host", why)
+	}
+	for key := range b.Labels {
+		if strings.HasPrefix(key, machine.OwnLabels) {
+			return problem.Invalid("body.labels."+key, "is a label that the server sets by itself: leave it out")
+		}
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 	"github.com/bcc94042/instar/streams/publish"
 )
 
-// bindings are custom domains: entities of machines/domain, whose ids are made of the names. One is a session's that is labelled with it, or has no label and was there when the session noted that
+// bindings are custom domains: entities of machines/domain, whose ids are made of the names. One is a session's that is labelled with it and its life, or has no label and was there when the session noted that
 // it had made it, as earlier versions set none; what somebody else has bound is never touched.
 type bindings struct {
 	send func(ctx context.Context, c publish.Command) ([]byte, error)
@@ -32,8 +33,20 @@ type bindings struct {
 	keys func(namespace, tenant string) ([]string, bool)
 }
 
-// labelSession is the label of a domain with the session, of the domain's tenant, that has bound it.
-const labelSession = "instar/session"
+// The labels of a domain with the session, of the domain's tenant, that has bound it, and with the generation that this had: an id that is used again is another session.
+const (
+	labelSession = domains.OwnLabels + "session"
+	labelLife    = domains.OwnLabels + "generation"
+)
+
+// life is the generation of the session that has bound a domain; 0 where that is not known.
+func life(labels map[string]string) uint64 {
+	n, _ := strconv.ParseUint(labels[labelLife], 10, 64) // 0 where there is none
+	return n
+}
+
+// lives reports whether two generations are of one life, as far as they are known.
+func lives(a, b uint64) bool { return a == b || a == 0 || b == 0 }
 
 const longestID = 63
 
@@ -52,6 +65,7 @@ func id(host string) string {
 type bound struct {
 	key, state string
 	there, own bool
+	before     bool // it is the session's, of an earlier life
 	revision   uint64
 }
 
@@ -62,9 +76,10 @@ func (b *bindings) find(ctx context.Context, of *platform.Binding) (bound, error
 		return at, err
 	}
 	d, ok := e.Data.(*domains.Data)
-	label := e.Labels[labelSession]
+	label, since := e.Labels[labelSession], life(e.Labels)
 	at.state, at.revision, at.there = e.State, revision, e.State != domains.Removed
-	at.own = ok && d.Host == of.Host && (label == of.Session || label == "" && !e.CreatedAt.After(of.Made))
+	at.own = ok && d.Host == of.Host && (label == of.Session && lives(since, of.Life) || label == "" && !e.CreatedAt.After(of.Made))
+	at.before = label == of.Session && !lives(since, of.Life) && since < of.Life
 	return at, nil
 }
 
@@ -158,8 +173,11 @@ func (b *bindings) leaves(ctx context.Context, key string) (bool, error) {
 
 // anothers says that a name is bound, and not by this session, or is just being removed.
 func (at *bound) anothers(host string) error {
-	if at.state == domains.Removing {
+	switch {
+	case at.state == domains.Removing:
 		return providers.Errorf(providers.Unavailable, "the custom domain %s is being removed, as the domain %s", host, at.key)
+	case at.before:
+		return providers.Errorf(providers.Unavailable, "the custom domain %s is bound already, as the domain %s, by this session before it was requested anew: that is removed within 10 minutes", host, at.key)
 	}
 	return providers.Errorf(providers.Invalid, "the custom domain %s is bound already, as the domain %s, and not by this session: remove that first, or leave customDomain out and retarget it by hand", host, at.key)
 }
@@ -206,7 +224,11 @@ func (b *bindings) Point(ctx context.Context, to platform.Binding) (key string, 
 		case at.there:
 			return "", nil, at.anothers(to.Host)
 		}
-		return domains.CommandBind, domains.BindBody{Host: to.Host, Route: to.Route, Labels: map[string]string{labelSession: to.Session}}, nil
+		labels := map[string]string{labelSession: to.Session}
+		if to.Life != 0 {
+			labels[labelLife] = strconv.FormatUint(to.Life, 10)
+		}
+		return domains.CommandBind, domains.BindBody{Host: to.Host, Route: to.Route, Labels: labels}, nil
 	})
 	return key, err
 }

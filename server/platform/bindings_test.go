@@ -130,11 +130,11 @@ func TestASessionBindsLeadsAndRemovesItsOwnDomain(t *testing.T) {
 	require.NoError(t, b.Remove(t.Context(), to))
 	require.Empty(t, e.did(), "an upgrade binds nothing, and there is nothing to remove")
 
-	to.Anew = true
+	to.Anew, to.Life = true, 3
 	_, err = b.Point(t.Context(), to)
 	require.NoError(t, err)
 	require.Equal(t, []string{domains.CommandBind}, e.did())
-	require.Equal(t, map[string]string{labelSession: "own"}, e.all[shop].Labels)
+	require.Equal(t, map[string]string{labelSession: "own", labelLife: "3"}, e.all[shop].Labels)
 	require.NoError(t, b.Check(t.Context(), to))
 	to.Route = leadingTo("10.0.0.2:80")
 	_, err = b.Point(t.Context(), to)
@@ -278,29 +278,35 @@ func TestADomainThatChangesHandsIsNotTouched(t *testing.T) {
 	}
 }
 
-// A bind that was not answered may be stored when its session has taken back all that it has made. What an undo has skipped, or the tenant has bound since, stays.
+// A bind that was not answered may be stored when its session has taken back all that it has made, or has begun anew since. What an undo has skipped, or the tenant has bound since, stays.
 func TestADomainThatItsSessionHasTakenBackIsCleared(t *testing.T) {
 	t.Parallel()
 	done := machine.Data{Request: machine.RequestBody{CustomDomain: "shop.example.com"}}
 	done.Undone = []session.ActionResult{{Action: "cancel_domain_binding", Done: true}, {Action: "remove_route", Done: true}}
-	left, other := done, done
-	left.Undone, other.Request.CustomDomain = done.Undone[1:], "www.example.com"
+	left, other, anew := done, done, done
+	left.Undone, other.Request.CustomDomain, anew.Undone = done.Undone[1:], "www.example.com", nil
 	for name, c := range map[string]struct {
 		state  string
+		life   uint64 // of the session by now; that of the domain is 2
 		data   *machine.Data
 		before func(e *engine)
 		clears bool
 	}{
-		"cancelled":     {state: machine.Cancelled, data: &done, clears: true},
-		"rolled back":   {state: machine.RolledBack, data: &done, clears: true},
-		"closed":        {state: machine.Retired, data: &done, clears: true},
-		"begun anew":    {state: machine.ConfiguringDomain, data: &done},
-		"skipped":       {state: machine.RolledBack, data: &left},
-		"of other name": {state: machine.RolledBack, data: &other},
-		"looked at meanwhile": {state: machine.Cancelled, data: &done, clears: true, before: func(e *engine) {
+		"cancelled":              {state: machine.Cancelled, life: 2, data: &done, clears: true},
+		"rolled back":            {state: machine.RolledBack, life: 2, data: &done, clears: true},
+		"closed":                 {state: machine.Retired, life: 2, data: &done, clears: true},
+		"live":                   {state: machine.ConfiguringDomain, life: 2, data: &anew},
+		"requested anew":         {state: machine.Requested, life: 3, data: &anew, clears: true},
+		"another, and over":      {state: machine.Cancelled, life: 3, data: &anew, clears: true},
+		"another, with no host":  {state: machine.Ready, life: 3, data: &machine.Data{}, clears: true},
+		"restored from before":   {state: machine.Ready, life: 1, data: &anew},
+		"over in an older store": {state: machine.RolledBack, life: 1, data: &done},
+		"skipped":                {state: machine.RolledBack, life: 2, data: &left},
+		"of other name":          {state: machine.RolledBack, life: 2, data: &other},
+		"looked at meanwhile": {state: machine.Cancelled, life: 2, data: &done, clears: true, before: func(e *engine) {
 			require.Nil(t, e.does(shop, domains.ReportMissing, []byte(`{"data":{"problem":"there is no record"}}`)))
 		}},
-		"bound by the tenant meanwhile": {state: machine.Cancelled, data: &done, before: func(e *engine) {
+		"bound by the tenant meanwhile": {state: machine.Cancelled, life: 2, data: &done, before: func(e *engine) {
 			require.Nil(t, e.does(shop, domains.CommandRemove, nil))
 			require.Nil(t, e.does(shop, domains.CommandBind, []byte(unlabelled)))
 		}},
@@ -308,20 +314,71 @@ func TestADomainThatItsSessionHasTakenBackIsCleared(t *testing.T) {
 	} {
 		e, b := start(t)
 		to := of("own")
-		to.Anew = true
+		to.Anew, to.Life = true, 2
 		_, err := b.Point(t.Context(), to)
 		require.NoError(t, err, name)
 		if c.data != nil {
 			s := machine.Machine.New("default", "acme", "own")
-			s.State, s.Data = c.state, c.data
+			s.State, s.Data, s.Generation = c.state, c.data, c.life
 			e.all[machine.Machine.Name+"/default.acme.own"] = s
 		}
 		if c.before != nil {
 			e.before = func() { c.before(e) }
 		}
-		require.NoError(t, b.clear(t.Context(), binder(shop, "own")), name)
+		require.NoError(t, b.clear(t.Context(), shop), name)
 		require.Equal(t, c.clears, e.all[shop].State == domains.Removed, name)
 	}
+	e, b := start(t)
+	require.Nil(t, e.does(shop, domains.CommandBind, []byte(unlabelled)))
+	require.NoError(t, b.clear(t.Context(), shop))
+	require.Empty(t, e.did(), "the tenant had bound it anew when the sweep came to it")
+}
+
+// A session does not wait for a domain of its life before, whose records may never come, nor takes it over: it is removed, and bound anew.
+func TestADomainOfAnEarlierLifeIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	e, b := start(t)
+	to := of("own")
+	to.Anew, to.Life = true, 1
+	_, err := b.Point(t.Context(), to)
+	require.NoError(t, err)
+	e.did()
+	to.Life, to.Route = 2, leadingTo("10.0.0.2:80")
+	err = b.Check(t.Context(), to)
+	require.True(t, providers.IsUnavailable(err), "%v", err)
+	_, err = b.Point(t.Context(), to)
+	require.True(t, providers.IsUnavailable(err), "%v", err)
+	require.NoError(t, b.Remove(t.Context(), to))
+	require.Empty(t, e.did())
+	require.Equal(t, "10.0.0.1:80", e.leads())
+	require.Nil(t, e.does(shop, domains.CommandRemove, nil))
+	_, err = b.Point(t.Context(), to)
+	require.NoError(t, err)
+	require.Equal(t, "10.0.0.2:80", e.leads())
+	to.Life = 1 // a task of the life before that comes late
+	require.NoError(t, b.Remove(t.Context(), to))
+	require.Equal(t, []string{domains.CommandBind}, e.did())
+}
+
+// The console begins the form of bind with what the domain had.
+func TestADomainThatTheTenantBindsAgainIsTheTenants(t *testing.T) {
+	t.Parallel()
+	e, b := start(t)
+	to := of("own")
+	to.Anew, to.Life = true, 1
+	_, err := b.Point(t.Context(), to)
+	require.NoError(t, err)
+	require.NoError(t, b.Remove(t.Context(), to))
+	again, err := json.Marshal(domains.BindBody{Host: to.Host, Route: leadingTo("10.0.0.9:80"), Labels: e.all[shop].Labels})
+	require.NoError(t, err)
+	require.Nil(t, e.does(shop, domains.CommandBind, again))
+	e.did()
+	to.Anew = false
+	_, err = b.Point(t.Context(), to)
+	require.NoError(t, err)
+	require.NoError(t, b.Remove(t.Context(), to))
+	require.Empty(t, e.did())
+	require.Equal(t, "10.0.0.9:80", e.leads())
 }
 
 func TestADomainHasAnIDOfItsName(t *testing.T) {

@@ -26,6 +26,7 @@ import (
 	"github.com/bcc94042/instar/providers/database/pg"
 	"github.com/bcc94042/instar/server/builtin"
 	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/streams"
 )
 
 const (
@@ -152,7 +153,18 @@ func TestATenantGetsAnInstanceAndLeaves(t *testing.T) {
 	w.send("acme", "anew", "deprovision", `{"tenant":"acme"}`)
 	w.ends("acme", "anew", machine.Retired)
 
-	w.OK("POST", "/v1/tenants/acme/domains/shop-acme-test/bind", `{"host":"shop.acme.test","route":{"targets":[{"address":"127.0.0.1:21099"}]},"labels":{"instar/session":"own"}}`) // as one that was under way
+	late := `{"host":"shop.acme.test","route":{"targets":[{"address":"127.0.0.1:21099"}]},"labels":{"instar/session":"own","instar/generation":"1"}}`
+	status, v = w.Do("POST", "/v1/tenants/acme/domains/shop-acme-test/bind", late)
+	require.Equal(t, http.StatusUnprocessableEntity, status, "%v", v)
+	_, err = w.jetStream().PublishMsg(t.Context(), &nats.Msg{ // as the server's that was under way
+		Subject: streams.Names{}.Command(domain.Machine.Name, "default.acme.shop-acme-test", domain.CommandBind), Data: []byte(late),
+		Header: nats.Header{streams.HeaderID: {streams.CommandID(domain.Machine.Name, "default.acme.shop-acme-test", "late")}, streams.HeaderActor: {"provider"}},
+	})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, v := w.Do("GET", "/v1/tenants/acme/domains/shop-acme-test", "")
+		return v["state"] != "removed"
+	}, waitFor, tick, "it is stored")
 	w.Kill()
 	w.Start()
 	require.Eventually(t, func() bool {

@@ -35,7 +35,7 @@ func sweep(ctx context.Context, h *server.Host, proxy *front.Front) {
 // over are the states of a session that has nothing any more.
 var over = []string{machine.Retired, machine.RolledBack, machine.Cancelled}
 
-// strays removes custom domains that sessions have taken back, and that were bound afterwards: a command that was not answered in time may be stored later. The address that such a one leads to may
+// strays removes custom domains that sessions have taken back, and that were bound afterwards: a command that was not answered in time may be stored later, also when the session has begun a new life. The address that such a one leads to may
 // be another tenant's next.
 func strays(ctx context.Context, h *server.Host, b *bindings) {
 	all, sessions := h.Indexes.Get(domains.Machine.Name), h.Indexes.Get(machine.Machine.Name)
@@ -53,12 +53,12 @@ func strays(ctx context.Context, h *server.Host, b *bindings) {
 	for {
 		page := all.List(q)
 		for _, item := range page.Items {
-			of := binder(item.Key, item.Labels[labelSession])
+			of := binder(item.Key, item.Labels)
 			key := machines.Key(of.Namespace, of.Tenant, of.Session)
-			if s, known := sessions.Get(key); !known || !slices.Contains(over, s.State) {
+			if s, known := sessions.Get(key); !known || !slices.Contains(over, s.State) && lives(of.Life, s.Generation) {
 				continue
 			}
-			if err := b.clear(ctx, of); err != nil && ctx.Err() == nil {
+			if err := b.clear(ctx, item.Key); err != nil && ctx.Err() == nil {
 				h.Log.Warn("a custom domain that its session has taken back is kept until the next sweep", "domain", item.Key, "session", key, "error", err)
 			}
 		}
@@ -69,46 +69,53 @@ func strays(ctx context.Context, h *server.Host, b *bindings) {
 }
 
 // binder is the session that a domain is labelled with.
-func binder(key, session string) platform.Binding {
+func binder(key string, labels map[string]string) platform.Binding {
 	parts := strings.SplitN(key, ".", 3)
-	return platform.Binding{Namespace: parts[0], Tenant: parts[1], Session: session}
+	return platform.Binding{Namespace: parts[0], Tenant: parts[1], Session: labels[labelSession], Life: life(labels)}
 }
 
-// clear removes the domain of a session that says that it has removed it.
-func (b *bindings) clear(ctx context.Context, of platform.Binding) (err error) {
-	if of.Host, err = b.takenBack(ctx, &of); err != nil || of.Host == "" {
+// clear removes a domain whose session says that it has removed it, or is another one by now.
+func (b *bindings) clear(ctx context.Context, key string) error {
+	e, _, err := b.read(ctx, key)
+	if err != nil || e == nil {
 		return err
 	}
+	of := binder(key, e.Labels)
+	d, ok := e.Data.(*domains.Data)
+	if !ok || of.Session == "" { // somebody has bound it by himself by now
+		return nil
+	}
+	of.Host = d.Host
 	return b.change(ctx, &of, func(at *bound) (name string, body any, err error) {
-		if !at.there || !at.own || at.state == domains.Removing {
+		if at.key != key || !at.there || !at.own || at.state == domains.Removing {
 			return "", nil, nil
 		}
-		if host, err := b.takenBack(ctx, &of); err != nil || host != of.Host { // after the domain was read: a session that begins anew changes that, or waits until it has gone
+		if left, err := b.takenBack(ctx, &of); err != nil || !left { // after the domain was read: a session that begins anew changes that, or waits until it has gone
 			return "", nil, err
 		}
 		return domains.CommandRemove, nil, nil
 	})
 }
 
-// takenBack is the custom domain that a session has removed with all that it had; empty where it has not. What its undo was told to skip, somebody may want to keep.
-func (b *bindings) takenBack(ctx context.Context, of *platform.Binding) (host string, err error) {
+// takenBack reports whether a session has removed a domain with all that it had, or has begun a new life since it bound it. What the undo of its last life was told to skip, somebody may want to keep.
+func (b *bindings) takenBack(ctx context.Context, of *platform.Binding) (bool, error) {
 	key := machines.Key(of.Namespace, of.Tenant, of.Session)
 	stored, err := b.stored(ctx, machine.Machine, key)
 	if err != nil {
-		return "", providers.Errorf(providers.Unavailable, "cannot read the session %s: %v", key, err)
+		return false, providers.Errorf(providers.Unavailable, "cannot read the session %s: %v", key, err)
 	}
 	if kv.Absent(stored) {
-		return "", nil
+		return false, nil
 	}
 	e, err := machine.Machine.Decode(stored.Data)
 	if err != nil {
-		return "", providers.Errorf(providers.Invalid, "cannot read the session %s: %v", key, err)
+		return false, providers.Errorf(providers.Invalid, "cannot read the session %s: %v", key, err)
+	}
+	if !lives(of.Life, e.Generation) {
+		return of.Life < e.Generation, nil // else the session is one of before, as after a restore
 	}
 	d, ok := e.Data.(*machine.Data)
-	if !ok || !slices.Contains(over, e.State) || !d.Unbound() {
-		return "", nil
-	}
-	return d.Request.CustomDomain, nil
+	return ok && slices.Contains(over, e.State) && d.Unbound() && d.Request.CustomDomain == of.Host, nil
 }
 
 // gone reports whether a session certainly has no slug any more. One that had it at a version which is newer than what is known of it has begun anew.
