@@ -106,7 +106,7 @@ func slug(enterprise string) string {
 
 // UpgradeBody is the body of upgrade.
 type UpgradeBody struct {
-	Version  string `json:"version,omitempty" maxLength:"128" doc:"To this version; that of the channel when empty"`
+	Version  string `json:"version,omitempty" maxLength:"128" doc:"To this version; when empty that of the channel, or with redeploy and without a channel the one that the tenant has"`
 	Channel  string `json:"channel,omitempty" maxLength:"63" doc:"That of the request when empty"`
 	Redeploy bool   `json:"redeploy,omitempty" doc:"Also where the tenant has that version: another release of it gets what is configured now"`
 	Steps

@@ -1,6 +1,7 @@
 package platform_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -381,9 +382,14 @@ func TestTheSameVersionIsDeployedAnewWhereThatIsAskedFor(t *testing.T) {
 	t.Parallel()
 	l := upgraded(t)
 	before := l.data().Previous
-	for _, body := range []string{`{"version":"2","redeploy":true,"weights":[100]}`, `{"redeploy":true,"weights":[100]}`} {
+	for body, channel := range map[string]string{
+		`{"version":"2","redeploy":true,"weights":[100]}`:    "1",
+		`{"redeploy":true,"weights":[100]}`:                  "1", // which is where the channel of the request stands still
+		`{"channel":"next","redeploy":true,"weights":[100]}`: "2",
+	} {
 		l.step(machines.Input{Command: platform.CommandUpgrade, Body: json.RawMessage(body)})
-		for _, g := range []session.Stage{{Effect: "plan", Done: "planned", Body: platform.Plan{Version: "2"}}, {Effect: "migrate", Done: "migrated"}, {Effect: "deploy", Done: "deployed"}, {Effect: "shift", Done: "shifted"}, {Effect: "retire", Done: "retired"}} {
+		planned := platform.Plan{Version: cmp.Or(l.data().Upgrade.To, channel)} // as the provider has it
+		for _, g := range []session.Stage{{Effect: "plan", Done: "planned", Body: planned}, {Effect: "migrate", Done: "migrated"}, {Effect: "deploy", Done: "deployed"}, {Effect: "shift", Done: "shifted"}, {Effect: "retire", Done: "retired"}} {
 			require.Contains(t, l.e.Effects, g.Effect, body)
 			l.step(machinetest.Report(t, g.Done, l.e.Effects[g.Effect].ID, g.Body))
 		}
@@ -391,7 +397,9 @@ func TestTheSameVersionIsDeployedAnewWhereThatIsAskedFor(t *testing.T) {
 		require.Equal(t, "2", l.data().Version)
 		require.Equal(t, before, l.data().Previous)
 	}
-	require.Equal(t, 4, l.data().Release)
+	require.Equal(t, 5, l.data().Release)
+	l.step(machines.Input{Command: platform.CommandUpgrade, Body: json.RawMessage(`{}`)})
+	require.Empty(t, l.data().Upgrade.To, "that of the channel")
 }
 
 // A tenant is upgraded for years, and its session is one value: what it has had and has no more is in its events.

@@ -116,7 +116,11 @@ func start(s *step, u Upgrade, steps Steps) {
 
 func upgrade(s *step) {
 	b := machines.Body[UpgradeBody](s)
-	start(s, Upgrade{To: b.Version, Channel: cmp.Or(b.Channel, s.Data.Request.Channel), Redeploy: b.Redeploy}, b.Steps)
+	to := b.Version
+	if b.Redeploy && to == "" && b.Channel == "" { // the channel of the request may stand elsewhere than the tenant
+		to = s.Data.Version
+	}
+	start(s, Upgrade{To: to, Channel: cmp.Or(b.Channel, s.Data.Request.Channel), Redeploy: b.Redeploy}, b.Steps)
 }
 
 func downgrade(s *step) {
