@@ -19,18 +19,26 @@ func (u *unit) logPath(revision string) string {
 	return filepath.Join(u.dir, "logs", revision+".log")
 }
 
-// lastWords is the last line that a revision wrote: mostly the reason why it ended.
-func (u *unit) lastWords(revision string) string {
-	end, err := logfile.Tail(u.logPath(revision), 512)
+// lastLine bounds the last line that is told of what has ended.
+const lastLine = 1024
+
+// tail is what a revision wrote last: whole lines, of so many bytes at most. What begins before it is left out, as it may be the rest of a secret, which nobody would find there.
+func (u *unit) tail(revision string, most int64) string {
+	path := u.logPath(revision)
+	end, err := logfile.Tail(path, most)
 	if err != nil { // it said nothing
 		return ""
 	}
-	full := len(end) == 512
-	end = bytes.TrimSpace(end)
-	line := strings.TrimSpace(string(end[bytes.LastIndexByte(end, '\n')+1:]))
-	if full && !bytes.Contains(end, []byte("\n")) { // it begins within a word, which may be the rest of a secret
-		_, line, _ = strings.Cut(line, " ")
+	if int64(len(end)) == most || logfile.Emptied(path) {
+		_, end, _ = bytes.Cut(end, []byte("\n"))
 	}
+	return string(bytes.TrimSpace(end))
+}
+
+// lastWords is the last line that a revision wrote: mostly the reason why it ended.
+func (u *unit) lastWords(revision string) string {
+	text := u.tail(revision, lastLine)
+	line := strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
 	if line == "" {
 		return ""
 	}
@@ -49,14 +57,7 @@ func (g *Gateway) LastLines(namespace, name string, most int64) string {
 	if r == nil {
 		return ""
 	}
-	end, err := logfile.Tail(u.logPath(r.Name), most)
-	if err != nil { // it said nothing
-		return ""
-	}
-	if int64(len(end)) == most { // it begins within a line, which may be the rest of a secret
-		_, end, _ = bytes.Cut(end, []byte("\n"))
-	}
-	return string(bytes.TrimSpace(end))
+	return u.tail(r.Name, most)
 }
 
 // Logs are those of the newest revisions of all services that are there.

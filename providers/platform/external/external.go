@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -98,7 +100,7 @@ func (a *Apps) tenant(ctx context.Context, verb string, t app.Tenant) error {
 	if err := t.Check(); err != nil {
 		return err
 	}
-	_, err := a.ask(ctx, verb, &Request{Namespace: t.Namespace, Tenant: t.Name, Owner: t.Owner})
+	_, err := a.ask(ctx, verb, &Request{Namespace: t.Namespace, Tenant: t.Name, Owner: t.Owner}, nil)
 	return err
 }
 
@@ -108,7 +110,7 @@ func (a *Apps) Deploy(ctx context.Context, r app.Release) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	has, err := a.ask(ctx, VerbLook, &Request{Namespace: r.Namespace, Name: r.Name})
+	has, err := a.ask(ctx, VerbLook, &Request{Namespace: r.Namespace, Name: r.Name}, r.Secrets)
 	switch {
 	case providers.IsNotFound(err):
 	case err != nil:
@@ -121,11 +123,10 @@ func (a *Apps) Deploy(ctx context.Context, r app.Release) (string, error) {
 			return "", err
 		}
 	}
-	if _, err := a.ask(ctx, VerbDeploy, q); err != nil {
-		return "", app.RedactError(err, r.Secrets, app.Configured(a.Env, a.Versions))
+	if _, err := a.ask(ctx, VerbDeploy, q, r.Secrets); err != nil {
+		return "", err
 	}
-	address, err := a.await(ctx, &r)
-	return address, app.RedactError(err, r.Secrets, app.Configured(a.Env, a.Versions))
+	return a.await(ctx, &r)
 }
 
 // request is a release as the program is asked for it.
@@ -161,7 +162,7 @@ const poll = 200 * time.Millisecond // between two looks at what is waited for
 func (a *Apps) await(ctx context.Context, r *app.Release) (string, error) {
 	end := time.Now().Add(cmp.Or(a.Startup, time.Minute))
 	for {
-		now, err := a.ask(ctx, VerbLook, &Request{Namespace: r.Namespace, Name: r.Name})
+		now, err := a.ask(ctx, VerbLook, &Request{Namespace: r.Namespace, Name: r.Name}, r.Secrets)
 		switch {
 		case providers.IsNotFound(err):
 			return "", providers.Errorf(providers.Unavailable, "the release %s was removed while it started", r.Name)
@@ -186,9 +187,8 @@ func (a *Apps) Look(ctx context.Context, namespace, name string) (app.Rollout, e
 	if err := req.Check(ctx); err != nil {
 		return app.Rollout{}, err
 	}
-	now, err := a.ask(ctx, VerbLook, &Request{Namespace: namespace, Name: name})
-	words := app.Configured(a.Env, a.Versions)
-	return app.Rollout{Status: app.Redact(now.Status, words), Ready: now.Ready, Address: now.Address}, app.RedactError(err, nil, words)
+	now, err := a.ask(ctx, VerbLook, &Request{Namespace: namespace, Name: name}, nil)
+	return app.Rollout{Status: now.Status, Ready: now.Ready, Address: now.Address}, err
 }
 
 // Remove ends a release, and returns when nothing of it is left.
@@ -197,12 +197,19 @@ func (a *Apps) Remove(ctx context.Context, r app.Release) error {
 	if err := req.Check(ctx); err != nil {
 		return err
 	}
-	_, err := a.ask(ctx, VerbRemove, &Request{Namespace: r.Namespace, Tenant: r.Tenant, Owner: r.Owner, Name: r.Name, Fence: r.Fence, Attempt: r.Attempt})
+	_, err := a.ask(ctx, VerbRemove, &Request{Namespace: r.Namespace, Tenant: r.Tenant, Owner: r.Owner, Name: r.Name, Fence: r.Fence, Attempt: r.Attempt}, r.Secrets)
 	return err
 }
 
-// ask has one answer to one request.
-func (a *Apps) ask(ctx context.Context, verb string, q *Request) (now Answer, err error) {
+// ask has one answer to one request. What that says has neither secrets nor values of the configuration.
+func (a *Apps) ask(ctx context.Context, verb string, q *Request, secrets map[string]string) (Answer, error) {
+	now, err := a.answer(ctx, verb, q)
+	words := app.Configured(a.Env, a.Versions)
+	now.Status = app.Redact(now.Status, append(app.Words(slices.Collect(maps.Values(secrets))...), words...))
+	return now, app.RedactError(err, secrets, words)
+}
+
+func (a *Apps) answer(ctx context.Context, verb string, q *Request) (now Answer, err error) {
 	if err := ctx.Err(); err != nil {
 		return now, err
 	}

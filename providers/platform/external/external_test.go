@@ -229,6 +229,45 @@ func TestWhereNobodyAnswers(t *testing.T) {
 	}
 }
 
+// What a provider elsewhere says of a failure may have what it was given, whatever it was asked.
+func TestNoAnswerTellsValues(t *testing.T) {
+	t.Parallel()
+	env := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	a := &external.Apps{NC: env.Connect(), Versions: map[string]app.Program{"1.0": {Env: map[string]string{"KEY": "of-the-version"}}}, Env: map[string]string{"COLOR": "of-all-releases"}}
+	r, tenant := apptest.Release(1, "1.0"), app.Tenant{Namespace: "default", Name: "tenant-acme", Owner: "default.acme.own"}
+	r.Secrets = map[string]string{"TOKEN": "of-the-tenant"}
+	const says = "cannot: of-the-version of-all-releases of-the-tenant"
+	nc, fails := env.Connect(), atomic.Pointer[string]{}
+	_, err := nc.Subscribe("instar.provider.instance.*", func(m *nats.Msg) {
+		var answer external.Answer
+		switch verb := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]; {
+		case verb == *fails.Load():
+			answer = external.Answer{Error: &external.Trouble{Code: providers.Internal, Message: says}}
+		case verb == external.VerbLook:
+			answer = external.Answer{Error: &external.Trouble{Code: providers.NotFound, Message: "there is none"}}
+		}
+		raw, _ := json.Marshal(answer)
+		_ = m.Respond(raw)
+	})
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+	for verb, does := range map[string]func() error{
+		external.VerbEnsure: func() error { return a.Ensure(t.Context(), tenant) },
+		external.VerbForget: func() error { return a.Forget(t.Context(), tenant) },
+		external.VerbRemove: func() error { return a.Remove(t.Context(), r) },
+		external.VerbLook:   func() error { _, err := a.Deploy(t.Context(), r); return err },
+		external.VerbDeploy: func() error { _, err := a.Deploy(t.Context(), r); return err },
+	} {
+		fails.Store(&verb)
+		err := does()
+		require.ErrorContains(t, err, "cannot: *** ***", verb)
+		require.NotContains(t, err.Error(), "of-the-version", verb)
+		if verb != external.VerbEnsure && verb != external.VerbForget { // which are told no secrets
+			require.NotContains(t, err.Error(), "of-the-tenant", verb)
+		}
+	}
+}
+
 // The example of a provider in Node keeps the whole contract, too.
 func TestProvidersElsewhere(t *testing.T) {
 	t.Parallel()

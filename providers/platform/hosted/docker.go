@@ -194,15 +194,24 @@ func (d *Docker) Look(ctx context.Context, u *Unit) (State, error) {
 // last is the last line that a container wrote; empty where that cannot be read.
 func (d *Docker) last(ctx context.Context, name string) string {
 	var raw bytes.Buffer
-	if err := d.call(ctx, "GET", "/containers/"+name+"/logs?stdout=1&stderr=1&tail=1", nil, &raw); err != nil {
+	if err := d.call(ctx, "GET", "/containers/"+name+"/logs?stdout=1&stderr=1&tail=2", nil, &raw); err != nil {
 		return ""
 	}
-	var text []byte
-	for b := raw.Bytes(); len(b) >= 8; { // frames: the stream, three zeros, the length
+	return lastOf(raw.Bytes())
+}
+
+// lastOf is the last line of the last two frames of a log: the stream, three zeros, the length, and a line. One that goes on from the frame before, as the engine cuts long lines, may begin within a
+// secret, which nobody would find there: it is not told.
+func lastOf(b []byte) string {
+	var before, last []byte
+	for len(b) >= 8 {
 		n := min(int(binary.BigEndian.Uint32(b[4:8])), len(b)-8)
-		text, b = append(text, b[8:8+n]...), b[8+n:]
+		before, last, b = last, b[8:8+n], b[8+n:]
 	}
-	return strings.TrimSpace(string(text))
+	if len(before) > 0 && !bytes.HasSuffix(before, []byte("\n")) {
+		return ""
+	}
+	return string(bytes.TrimSpace(last))
 }
 
 // grace is what a container has between SIGTERM and SIGKILL, in seconds.

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -219,9 +220,12 @@ func said(o *service.Observation) string {
 	message := o.Message
 	// What a program wrote last comes with what it wrote before, of which the first line is cut anywhere, also within a secret, which nobody would find there.
 	if head, wrote, ok := strings.Cut(message, failedWith); ok {
+		cut := len(wrote) >= mostWritten
 		wrote = strings.TrimSpace(wrote)
 		if i := strings.LastIndexByte(wrote, '\n'); i >= 0 {
 			message = head + failedWith + ": " + wrote[i+1:]
+		} else if cut {
+			message = head + failedWith + " a line of more than " + strconv.Itoa(mostWritten) + " bytes, which is in its log"
 		}
 	}
 	if o.Reason == "" || message == "" {
@@ -232,6 +236,9 @@ func said(o *service.Observation) string {
 
 // failedWith is what Knative says before what a program wrote.
 const failedWith = "failed with"
+
+// mostWritten is how much of what a program wrote Kubernetes keeps where it takes that from its log, in bytes.
+const mostWritten = 2048
 
 // addressOf is the host:port of a URL.
 func addressOf(text string) (string, error) {

@@ -1,6 +1,7 @@
 package knative
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,6 +17,7 @@ func TestWhatAProgramWroteIsItsLastLine(t *testing.T) {
 		"the image is not there": "RevisionFailed: the image is not there",
 		`Revision "a" failed with message: Container failed with: no table.`:                                   `RevisionFailed: Revision "a" failed with message: Container failed with: no table.`,
 		"Revision \"a\" failed with message: Container failed with: ret@db/acme\nit failed with 2\nno table\n": `RevisionFailed: Revision "a" failed with: no table`,
+		`Revision "a" failed with message: Container failed with: ret@db/acme` + strings.Repeat(" x", 1020):    `RevisionFailed: Revision "a" failed with a line of more than 2048 bytes, which is in its log`,
 	} {
 		o := service.Observation{}
 		o.Reason, o.Message = "RevisionFailed", message
