@@ -64,10 +64,14 @@ func TestTheWayToAnInstanceToAnotherVersionAndBack(t *testing.T) {
 		seen[w.says()[:3]] = true
 	}
 	require.Equal(t, map[string]bool{"1.0": true, "1.1": true}, seen, "both have their share")
-	w.bindings.lead("shop.acme.test", app.Address)
-	f := w.perform("own", "retire", 12, b).Failure
+	w.bindings.lead("shop.acme.test", next.Address)
+	f := w.perform("own", "withdraw", 11, b).Failure
 	require.True(t, f.Retryable)
-	require.Equal(t, "shop.acme.test still leads to the release tenant-acme-r1, as its domain has not followed: see what that says, mend or remove it, and prune", f.Message)
+	require.Equal(t, "shop.acme.test still leads to the release tenant-acme-r2, as its domain has not followed: see what that says, mend, retarget or remove it, and roll back again", f.Message)
+	w.bindings.lead("shop.acme.test", app.Address)
+	f = w.perform("own", "retire", 12, b).Failure
+	require.True(t, f.Retryable)
+	require.Equal(t, "shop.acme.test still leads to the release tenant-acme-r1, as its domain has not followed: see what that says, mend, retarget or remove it, and prune", f.Message)
 	w.bindings.lead("shop.acme.test", next.Address)
 	twice[any](w, "retire", 12, b)
 	require.Equal(t, "1.1", w.says()[:3])

@@ -244,7 +244,11 @@ func (j *job) unused(ctx context.Context, a *machine.App) error {
 	if err != nil || host == "" {
 		return err
 	}
-	return providers.Errorf(providers.Unavailable, "%s still leads to the release %s, as its domain has not followed: see what that says, mend or remove it, and prune", host, a.Name)
+	then := "prune"
+	if j.task.Effect == machine.EffectWithdraw { // after which prune is not taken, as the tenant is not ready
+		then = "roll back again"
+	}
+	return providers.Errorf(providers.Unavailable, "%s still leads to the release %s, as its domain has not followed: see what that says, mend, retarget or remove it, and %s", host, a.Name, then)
 }
 
 // leading is a name that leads to a release, or is to; empty when none does.
