@@ -21,17 +21,18 @@ func (s *stepping[D]) aborted(input, what string, err error) error {
 	return s.useless(input, failure)
 }
 
-// unfit is the way out of an input whose body is refused, likewise: who has sent a result has done with its task, and nobody would send another one.
-func (s *stepping[D]) unfit(input string, size int, r *Refusal) error {
+// unfit is the way out of an input whose body is refused, likewise: who has sent a result has done with its task, and nobody would send another one. A result that was not read
+// (body is nil) may be of a later release, and the next one may be decided by an engine of that.
+func (s *stepping[D]) unfit(input string, body any, size int, r *Refusal) error {
 	if s.in.Attempt == "" {
 		r.State, r.Command = s.before.State, input
 		return r
 	}
-	code := "result-invalid"
+	failure := Failure{Code: "result-invalid", Message: "the result is refused: " + r.Message, Retryable: body == nil}
 	if size > MaxBody {
-		code = "result-too-large"
+		failure.Code, failure.Retryable = "result-too-large", false
 	}
-	return s.useless(input, Failure{Code: code, Message: "the result is refused: " + r.Message})
+	return s.useless(input, failure)
 }
 
 // useless makes a result the failure of its effect.

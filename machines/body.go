@@ -15,7 +15,7 @@ import (
 // MaxBody bounds the body of a command, and the data of a report, in bytes.
 const MaxBody = 256 << 10
 
-// decodeBody refuses what is too large, unknown fields, names in another case, wrong types, trailing text, and what the body itself finds wrong.
+// decodeBody refuses what is too large, unknown fields, names in another case, wrong types, trailing text, and what the body itself finds wrong: only then there is a body beside the refusal.
 func decodeBody(c *Command, raw []byte) (any, *Refusal) {
 	if len(raw) > MaxBody {
 		return nil, Invalid(FieldError{"body", fmt.Sprintf("is larger than %d bytes", MaxBody)})
@@ -37,7 +37,7 @@ func decodeBody(c *Command, raw []byte) (any, *Refusal) {
 	}
 	if v, ok := body.(Validator); ok {
 		if r := v.Validate(); r != nil {
-			return nil, r
+			return body, r
 		}
 	}
 	return body, nil

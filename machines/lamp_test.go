@@ -21,6 +21,14 @@ type heat struct {
 	Degrees int `json:"degrees"`
 }
 
+func (h *heat) Validate() *machines.Refusal {
+	var f machines.Findings
+	if h.Degrees < -273 {
+		f.Add("degrees", "is colder than anything")
+	}
+	return f.Refusal()
+}
+
 type wish struct {
 	Watts int `json:"watts"`
 }

@@ -121,7 +121,7 @@ func (s *stepping[D]) dispatch() error {
 	}
 	decoded, refusal := decodeBody(c, body)
 	if refusal != nil {
-		return s.unfit(c.Name, len(body), refusal)
+		return s.unfit(c.Name, decoded, len(body), refusal)
 	}
 	s.tx.Body = decoded
 	return s.feed(c.Name)

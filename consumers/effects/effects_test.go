@@ -37,7 +37,8 @@ func TestEffects(t *testing.T) {
 	k.Mu.Lock()
 	defer k.Mu.Unlock()
 	require.Equal(t, 3, k.Tries["default.never"])
-	for _, how := range []string{"invalid", "large", "unwritable", "wrong", "verbose"} {
+	require.Equal(t, 3, k.Tries["default.wrong"], "an engine of a later release may know the form")
+	for _, how := range []string{"invalid", "large", "unwritable", "verbose"} {
 		require.Equal(t, 1, k.Tries["default."+how], how)
 	}
 	require.Positive(t, panics.Counts()["effect"])
