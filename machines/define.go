@@ -19,7 +19,7 @@ var (
 
 // Define checks a lifecycle and makes it runnable. It panics with the reason when the table is broken: a wrong name,
 // an undefined state, input, event or effect, a state that cannot be reached or left, an edge hidden by an unguarded
-// one before it, a timeout without an edge.
+// one before it, a timeout without an edge, a column that selects by what is no text.
 func Define[D any](d Definition[D]) *Machine {
 	if err := check(&d); err != nil {
 		panic(fmt.Sprintf("machines: %s: %v", d.Name, err))
@@ -65,23 +65,16 @@ func Described(m *Machine) *Machine {
 }
 
 func (m *Machine) index() {
-	m.inputs, m.events, m.effects, m.states = map[string]*Command{}, map[string]*EventType{}, map[string]*EffectInfo{}, map[string]*StateInfo{}
-	m.rows = map[[2]string][]*EdgeInfo{}
-	for i := range m.States {
-		m.states[m.States[i].Name] = &m.States[i]
-	}
-	for i := range m.Inputs {
-		m.inputs[m.Inputs[i].Name] = &m.Inputs[i]
-	}
-	for i := range m.Effects {
-		m.effects[m.Effects[i].Name] = &m.Effects[i]
-	}
 	for i := range m.Events {
 		if m.Events[i].Subject == "" {
 			m.Events[i].Subject = m.Events[i].Name
 		}
-		m.events[m.Events[i].Name] = &m.Events[i]
 	}
+	m.states = byName(m.States, func(s *StateInfo) string { return s.Name })
+	m.inputs = byName(m.Inputs, func(c *Command) string { return c.Name })
+	m.events = byName(m.Events, func(e *EventType) string { return e.Name })
+	m.effects = byName(m.Effects, func(e *EffectInfo) string { return e.Name })
+	m.rows = map[[2]string][]*EdgeInfo{}
 	for i := range m.Edges {
 		e := &m.Edges[i]
 		m.rows[[2]string{e.From, e.On}] = append(m.rows[[2]string{e.From, e.On}], e)
@@ -161,13 +154,20 @@ func check[D any](d *Definition[D]) error {
 			return fmt.Errorf("view %q is not a lower-case token, projects nothing, or is made of undefined events", v.Name)
 		}
 	}
-	if err := checkEdges(d, &c); err != nil {
-		return err
+	return cmp.Or(checkColumns(d), checkEdges(d, &c), checkAlarms(d, &c), checkStates(d))
+}
+
+// checkColumns: an index reads the members that it selects by as texts, and a value whose member is none cannot be read by it.
+func checkColumns[D any](d *Definition[D]) error {
+	for _, c := range d.Columns {
+		if c.Selects && !slices.ContainsFunc(reflect.VisibleFields(reflect.TypeFor[D]()), func(f reflect.StructField) bool {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			return "data."+cmp.Or(name, f.Name) == c.Path && f.Type.Kind() == reflect.String
+		}) {
+			return fmt.Errorf("column %q selects by %q, which is no text right in the data", c.Title, c.Path)
+		}
 	}
-	if err := checkAlarms(d, &c); err != nil {
-		return err
-	}
-	return checkStates(d)
+	return nil
 }
 
 // maxName is how long a name may be in a stored value.

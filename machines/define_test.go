@@ -54,6 +54,10 @@ func TestDefinePanicsWithTheReason(t *testing.T) {
 		"ATimeoutWithoutAnEdge":  {func(d *table) { d.Edges = slices.Delete(d.Edges, 3, 5) }, `state warming: no edge for its timeout "late"`},
 		"AnEndThatIsLeft":        {edge(machines.Edge[lamp]{From: []string{"gone"}, On: "dim", To: "lit"}), `terminal state gone is left by "dim", which is no birth`},
 		"ABeginningWithoutBirth": {edge(machines.Edge[lamp]{From: []string{machines.None}, On: "dim", To: "lit"}), `input "dim" creates an entity, but is no birth`},
+		"AColumnOfANumber":       {func(d *table) { d.Columns[0].Path = "data.watts" }, `column "BOUGHT" selects by "data.watts", which is no text right in the data`},
+		"AColumnOfDeeperData":    {func(d *table) { d.Columns[0].Path = "data.heat.degrees" }, `column "BOUGHT" selects by "data.heat.degrees"`},
+		"AColumnOfTheState":      {func(d *table) { d.Columns[0].Path = "state" }, `column "BOUGHT" selects by "state"`},
+		"AColumnOfNothing":       {func(d *table) { d.Columns[0].Path = "data.Bought" }, `column "BOUGHT" selects by "data.Bought"`},
 		"AViewOfNothing":         {func(d *table) { d.Views = []machines.View{{Name: "shadows"}} }, `view "shadows"`},
 	}
 	for name, c := range cases {

@@ -72,6 +72,7 @@ func definition() machines.Definition[lamp] {
 			{Name: "heat", Done: "warm", Failed: "cold", Retry: machines.Retry{Attempts: 3, Base: time.Second}, Payload: func(t *tx) any { return t.Data }},
 			{Name: "look", Done: "seen", Failed: "unseen", Retry: machines.Retry{Attempts: 2}, Looks: true},
 		},
+		Columns: []machines.Column{{Title: "BOUGHT", Path: "data.bought", Selects: true}},
 		Events: []machines.EventType{
 			{Name: "lamp.bought", Class: machines.ClassState},
 			{Name: "lamp.warm", Class: machines.ClassState, Subject: "lamp.is.warm"},

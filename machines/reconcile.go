@@ -10,7 +10,7 @@ import (
 
 // resumer closes over the typed table as stepper does.
 func resumer[D any](d *Definition[D]) func(*Machine, Entity) []Message {
-	effects := effectsOf(d)
+	effects := byName(d.Effects, func(e *Effect[D]) string { return e.Name })
 	return func(m *Machine, e Entity) []Message {
 		data := *e.Data.(*D)
 		s := &stepping[D]{m: m, def: d, effects: effects, before: e, next: e, in: &Input{Time: e.UpdatedAt}}

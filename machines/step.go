@@ -19,11 +19,8 @@ func (m *Machine) Step(e Entity, in Input) (Entity, Output, error) { return m.st
 
 // stepper closes over the typed table, so that Machine needs no type parameter.
 func stepper[D any](d *Definition[D]) func(*Machine, Entity, *Input) (Entity, Output, error) {
-	states := map[string]*State[D]{}
-	for i := range d.States {
-		states[d.States[i].Name] = &d.States[i]
-	}
-	effects := effectsOf(d)
+	states := byName(d.States, func(s *State[D]) string { return s.Name })
+	effects := byName(d.Effects, func(e *Effect[D]) string { return e.Name })
 	comparable := reflect.TypeFor[D]().Comparable()
 	return func(m *Machine, e Entity, in *Input) (Entity, Output, error) {
 		s := &stepping[D]{m: m, def: d, states: states, effects: effects, comparable: comparable, before: e, in: in}
@@ -31,10 +28,10 @@ func stepper[D any](d *Definition[D]) func(*Machine, Entity, *Input) (Entity, Ou
 	}
 }
 
-func effectsOf[D any](d *Definition[D]) map[string]*Effect[D] {
-	all := make(map[string]*Effect[D], len(d.Effects))
-	for i := range d.Effects {
-		all[d.Effects[i].Name] = &d.Effects[i]
+func byName[T any](list []T, name func(*T) string) map[string]*T {
+	all := make(map[string]*T, len(list))
+	for i := range list {
+		all[name(&list[i])] = &list[i]
 	}
 	return all
 }
