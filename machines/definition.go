@@ -190,7 +190,8 @@ type Column struct {
 	Title string `json:"title"`
 	Path  string `json:"path"` // dotted path from the entity, such as data.snapshot.url
 
-	Selects bool `json:"selects,omitempty"` // lists and batches select by it, as by a label of the name .data.type; the path is that of a text right in the data
+	Selects bool   `json:"selects,omitempty"` // lists and batches select by it, as by a label of the name .data.type; the path is that of a text right in the data
+	Absent  string `json:"absent,omitempty"`  // what an entity is selected as that does not have the text, or an empty one
 }
 
 // View is a read model: what a run of events adds up to for one entity, kept in the bucket <plural>_<name>.

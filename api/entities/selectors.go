@@ -24,10 +24,15 @@ func Selectors(m *machines.Machine, field string, texts ...string) ([]index.Sele
 		if err != nil {
 			return nil, problem.Invalid(field, "must be k=v, k!=v, k in (a,b) or k")
 		}
-		for _, s := range selectors {
-			if name, of := strings.CutPrefix(s.Label, dataPrefix); of && !slices.Contains(m.Selected(), name) {
+		for i, s := range selectors {
+			if !strings.HasPrefix(s.Label, dataPrefix) {
+				continue
+			}
+			by := slices.IndexFunc(m.Columns, func(c machines.Column) bool { return c.Selects && "."+c.Path == s.Label })
+			if by < 0 {
 				return nil, problem.Invalid(field, fmt.Sprintf("has %.64q, by which a %s is not selected", s.Label, m.Name)+selectedBy(m, ", but by "))
 			}
+			selectors[i].Absent = m.Columns[by].Absent
 		}
 		all = append(all, selectors...)
 	}

@@ -76,6 +76,9 @@ func (m naive) match(q Query, i Item) bool {
 	}
 	for _, s := range q.Labels {
 		v, ok := i.Labels[s.Label]
+		if !ok && s.Absent != "" {
+			v, ok = s.Absent, true
+		}
 		in := ok && slices.Contains(s.Values, v)
 		if s.Op == Exists && !ok || s.Op == NotEqual && in || (s.Op == Equal || s.Op == In) && !in {
 			return false
@@ -134,7 +137,7 @@ func drawQuery(t *rapid.T) Query {
 		q.States = rapid.SliceOfN(stateGen, 1, 3).Draw(t, "states")
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "selectors") {
-		s := Selector{Label: labelGen.Draw(t, "label"), Op: rapid.SampledFrom([]Op{Equal, NotEqual, In, Exists}).Draw(t, "op")}
+		s := Selector{Label: labelGen.Draw(t, "label"), Op: rapid.SampledFrom([]Op{Equal, NotEqual, In, Exists}).Draw(t, "op"), Absent: rapid.SampledFrom([]string{"", "", "a"}).Draw(t, "absent")}
 		if s.Op != Exists {
 			s.Values = rapid.SliceOfN(valueGen, 1, map[Op]int{In: 3}[s.Op]+1).Draw(t, "values")[:1]
 		}
@@ -317,12 +320,12 @@ func TestParseSelectors(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]Selector{
 		"":                         nil,
-		"team=web":                 {{"team", Equal, []string{"web"}}},
-		"team=":                    {{"team", Equal, []string{""}}},
-		" team = web , env != dev": {{"team", Equal, []string{"web"}}, {"env", NotEqual, []string{"dev"}}},
-		"tier in (a, b),canary":    {{"tier", In, []string{"a", "b"}}, {"canary", Exists, nil}},
-		"x,tier in (a)":            {{"x", Exists, nil}, {"tier", In, []string{"a"}}},
-		"tier in (a,b)":            {{"tier", In, []string{"a", "b"}}},
+		"team=web":                 {{Label: "team", Op: Equal, Values: []string{"web"}}},
+		"team=":                    {{Label: "team", Op: Equal, Values: []string{""}}},
+		" team = web , env != dev": {{Label: "team", Op: Equal, Values: []string{"web"}}, {Label: "env", Op: NotEqual, Values: []string{"dev"}}},
+		"tier in (a, b),canary":    {{Label: "tier", Op: In, Values: []string{"a", "b"}}, {Label: "canary", Op: Exists}},
+		"x,tier in (a)":            {{Label: "x", Op: Exists}, {Label: "tier", Op: In, Values: []string{"a"}}},
+		"tier in (a,b)":            {{Label: "tier", Op: In, Values: []string{"a", "b"}}},
 	} {
 		got, err := ParseSelectors(text)
 		require.NoError(t, err, text)
@@ -336,8 +339,8 @@ func TestParseSelectors(t *testing.T) {
 	require.EqualError(t, err, `kv: selector "tier in a": values must be in brackets`)
 	_, err = ParseSelectors("=a")
 	require.EqualError(t, err, `kv: selector "=a": not a label`)
-	require.Equal(t, "tier in (a,b)", Selector{"tier", In, []string{"a", "b"}}.String())
-	require.Equal(t, "team!=web", Selector{"team", NotEqual, []string{"web"}}.String())
+	require.Equal(t, "tier in (a,b)", Selector{Label: "tier", Op: In, Values: []string{"a", "b"}}.String())
+	require.Equal(t, "team!=web", Selector{Label: "team", Op: NotEqual, Values: []string{"web"}}.String())
 }
 
 func ExampleParseSelectors() {

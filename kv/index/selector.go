@@ -22,6 +22,7 @@ type Selector struct {
 	Label  string
 	Op     Op
 	Values []string // one for Equal and NotEqual, any number for In, none for Exists
+	Absent string   // what an item counts as that does not have the label; empty is nothing
 }
 
 func (s Selector) String() string {
@@ -99,7 +100,7 @@ func (t *table) selected(s Selector) []*label {
 
 // sets are the sets whose union holds all that match, or nil if there are none to tell.
 func (s *selection) sets() []*set {
-	if s.Op != Equal && s.Op != In {
+	if s.Op != Equal && s.Op != In || s.Absent != "" && slices.Contains(s.Values, s.Absent) {
 		return nil
 	}
 	sets := make([]*set, len(s.labels))
@@ -111,6 +112,9 @@ func (s *selection) sets() []*set {
 
 func (s *selection) match(c *labelSet) bool {
 	l := c.value(s.Label)
+	if l == nil && s.Absent != "" {
+		return s.Op == Exists || slices.Contains(s.Values, s.Absent) == (s.Op != NotEqual)
+	}
 	switch s.Op {
 	case Exists:
 		return l != nil

@@ -91,7 +91,7 @@ var events = []machines.EventType{
 
 var columns = []machines.Column{
 	{Title: "TYPE", Path: "data.type", Selects: true},
-	{Title: "POOL", Path: "data.pool", Selects: true},
+	{Title: "POOL", Path: "data.pool", Selects: true, Absent: NodesPool},
 	{Title: "PRIORITY", Path: "data.priority"},
 	{Title: "ATTEMPT", Path: "data.attempt"},
 	{Title: "NOT BEFORE", Path: "data.notBefore"},

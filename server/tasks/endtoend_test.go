@@ -332,7 +332,7 @@ func bulk(p *place) {
 	}
 	p.task("other", `{"type":"hold"}`)
 	of := func(command, state, more string) string {
-		return fmt.Sprintf(`{"machine":"task","command":%q,"filter":{"namespace":%q,"parent":"a","states":[%q],"labels":[".data.type=noop"]}%s}`, command, p.ns, state, more)
+		return fmt.Sprintf(`{"machine":"task","command":%q,"filter":{"namespace":%q,"parent":"a","states":[%q],"labels":[".data.type=noop,.data.pool=nodes"]}%s}`, command, p.ns, state, more)
 	}
 	p.eventually("the index has all", func() bool {
 		return p.running.ok("POST", "/v1/batches", of("run", "pending", `,"body":{},"dryRun":true`))["matched"] == 20.0
@@ -350,6 +350,7 @@ func bulk(p *place) {
 	require.Equal(p.t, "other", list[0].(map[string]any)["id"])
 	require.Equal(p.t, "pending", list[0].(map[string]any)["state"])
 	require.NotContains(p.t, list[0], "labels")
+	require.Empty(p.t, p.ok("GET", "/v1/repositories/a/tasks?label=.data.pool!%3Dnodes", "")["items"])
 	require.Contains(p.t, p.refused(422, "GET", "/v1/repositories/a/tasks?label=.data.params", ""), "but by .data.type, .data.pool")
 	p.post("/v1/repositories/a/tasks/other/delete", "")
 	p.post("/v1/repositories/a/resume", `{}`)
