@@ -32,6 +32,7 @@ type puller struct {
 	running        map[string]bool // by where their messages are in the stream
 	ended          chan string     // has room for all
 	last           time.Time       // when the last request was sent
+	looked         time.Time       // when the last look at what comes was
 }
 
 func (k *kind) puller() *puller {
@@ -57,10 +58,14 @@ func (p *puller) take(ctx, work context.Context, cons jetstream.Consumer) (err e
 		return fmt.Errorf("cannot ask for tasks: %w", err)
 	}
 	defer func() { _ = sub.Unsubscribe() }() // the connection may be closed
-	tick := time.NewTicker(pull / 4)
+	tick := time.NewTicker(max(min(pull/4, k.ackWait/8), 10*time.Millisecond))
 	defer tick.Stop()
+	p.looked = time.Now()
 	over := ctx.Done()
 	for over != nil || p.asked > 0 {
+		if err := p.look(); err != nil {
+			return err
+		}
 		if over != nil {
 			if err := p.ask(most); err != nil {
 				return err
@@ -68,6 +73,9 @@ func (p *puller) take(ctx, work context.Context, cons jetstream.Consumer) (err e
 		}
 		select {
 		case m := <-arriving:
+			if err := p.look(); err != nil {
+				return err
+			}
 			if m.Reply == "" {
 				if err := p.status(m); err != nil {
 					return err
@@ -87,6 +95,15 @@ func (p *puller) take(ctx, work context.Context, cons jetstream.Consumer) (err e
 		case <-over:
 			over = nil
 		}
+	}
+	return nil
+}
+
+// look fails where nobody has looked for so long that what has come since may be with another worker: it is read by nobody then, and comes again.
+func (p *puller) look() error {
+	before := p.looked
+	if p.looked = time.Now(); late(before, p.k.ackWait) {
+		return errHeld
 	}
 	return nil
 }
@@ -111,9 +128,10 @@ func (p *puller) arrived(work context.Context, m *nats.Msg, most int, stopping b
 func (p *puller) begin(work context.Context, m *nats.Msg, id string) {
 	p.running[id] = true
 	p.k.running.Add(1)
+	d := &delivery{Msg: m, wait: p.k.ackWait, alive: time.Now()}
 	go func() {
 		defer func() { p.k.running.Add(-1); p.ended <- id }()
-		if err := p.k.task(work, m); err != nil {
+		if err := p.k.task(work, d); err != nil {
 			p.k.w.opts.Log.Warn("a task is left for its next delivery", "subject", m.Subject, "error", err)
 		}
 	}()

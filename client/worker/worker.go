@@ -213,15 +213,15 @@ func (k *kind) run(ctx, work context.Context) {
 }
 
 // task takes one delivery to its end. An error leaves the task for another.
-func (k *kind) task(work context.Context, m *nats.Msg) error {
+func (k *kind) task(work context.Context, m *delivery) error {
 	var t Task[json.RawMessage]
 	if err := json.Unmarshal(m.Data, &t); err != nil || t.Machine != k.machine || t.Effect != k.effect {
-		return errors.Join(fmt.Errorf("it is no task of %s.%s: %w", k.machine, k.effect, err), m.NakWithDelay(time.Minute))
+		return errors.Join(fmt.Errorf("it is no task of %s.%s: %w", k.machine, k.effect, err), m.giveBack(time.Minute))
 	}
-	if !fresh(m) {
+	if !fresh(m.Msg) {
 		wanted, err := k.wanted(work, &t)
 		if err != nil {
-			return errors.Join(err, m.NakWithDelay(2*time.Second))
+			return errors.Join(err, m.giveBack(2*time.Second))
 		}
 		if !wanted {
 			return m.Ack()
@@ -246,7 +246,7 @@ func (k *kind) task(work context.Context, m *nats.Msg) error {
 	case errors.Is(cause, ErrUnwanted):
 		return m.Ack()
 	case cause != nil:
-		return errors.Join(cause, m.Nak())
+		return errors.Join(cause, m.giveBack(0))
 	case err != nil:
 		return err
 	}
@@ -278,27 +278,33 @@ func (k *kind) call(ctx context.Context, t Task[json.RawMessage]) (out any, err 
 
 // watch says that the task is in progress, and ends the context when nobody waits for it. It asks when the task has run for a moment, with each heartbeat, and when something
 // happens to the entity. Most tasks that take no longer than that moment are spared the questions.
-func (k *kind) watch(ctx context.Context, end context.CancelCauseFunc, t *Task[json.RawMessage], m *nats.Msg) {
-	if !rest(ctx, min(settled, max(k.ackWait/3, 10*time.Millisecond))) {
+func (k *kind) watch(ctx context.Context, end context.CancelCauseFunc, t *Task[json.RawMessage], m *delivery) {
+	every := max(m.wait/3, 10*time.Millisecond)
+	if !rest(ctx, min(settled, every)) {
 		return
 	}
+	said := time.Now()
 	_ = m.InProgress() // at worst the task comes again
 	events := make(chan *nats.Msg, 16)
 	subject := strings.Join([]string{k.w.opts.Prefix, "evt", k.machine, t.Key(), ">"}, ".")
 	if sub, err := k.w.opts.NC.ChanSubscribe(subject, events); err == nil {
 		defer func() { _ = sub.Unsubscribe() }() // the connection may be closed
 	}
-	beat := time.NewTicker(max(k.ackWait/3, 10*time.Millisecond))
+	beat := time.NewTicker(every)
 	defer beat.Stop()
 	for {
-		if wanted, err := k.wanted(ctx, t); err == nil && !wanted {
+		switch wanted, err := k.wanted(ctx, t); {
+		case err == nil && !wanted:
 			end(ErrUnwanted)
 			return
+		case err == nil:
+			m.lives(said)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-beat.C:
+			said = time.Now()
 			_ = m.InProgress() // at worst the task comes again
 		case <-events:
 		}
