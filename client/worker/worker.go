@@ -339,46 +339,6 @@ func (k *kind) wanted(ctx context.Context, t *Task[json.RawMessage]) (bool, erro
 	return ok && a.ID == t.Attempt && a.NextTry == nil, nil
 }
 
-// maxResult is how many bytes of data the engine takes with a report, with room for what is around them.
-const maxResult = 255 << 10
-
-// report sends the result until it is stored, or ctx ends: nobody waits for it any more, or the worker is to stop.
-func (k *kind) report(ctx context.Context, t *Task[json.RawMessage], out any, failed error) error {
-	command, body := k.done, any(nil)
-	if failed == nil {
-		data, err := json.Marshal(out)
-		if err != nil {
-			failed = &Failure{Code: "result-unwritable", Message: err.Error()}
-		} else if most := min(k.w.opts.NC.MaxPayload()-4096, maxResult); most > 0 && int64(len(data)) > most { // with room for its headers
-			failed = &Failure{Code: "result-too-large", Message: fmt.Sprintf("the result has %d bytes, %d are possible", len(data), most)}
-		}
-		body = map[string]any{"attempt": t.Attempt, "data": json.RawMessage(data)}
-	}
-	if failed != nil {
-		var f *Failure
-		if !errors.As(failed, &f) {
-			f = &Failure{Code: "failed", Message: failed.Error(), Retryable: true}
-		}
-		command, body = "failed", map[string]any{"effect": t.Effect, "attempt": t.Attempt, "failure": f}
-	}
-	raw, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	for try := 0; ; try++ {
-		m := k.words(t).command(command, raw)
-		this, cancel := context.WithTimeout(ctx, 10*time.Second)
-		_, err = k.w.js.PublishMsg(this, m)
-		cancel()
-		if err == nil {
-			return nil
-		}
-		if !rest(ctx, min(100*time.Millisecond<<min(try, 6), 5*time.Second)) {
-			return fmt.Errorf("cannot send the result: %w", err)
-		}
-	}
-}
-
 // stream is the name of a stream of the installation.
 func (w *Worker) stream(name string) string {
 	if w.opts.Prefix == "instar" {

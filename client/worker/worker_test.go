@@ -114,12 +114,14 @@ func TestResults(t *testing.T) {
 			panic("broken")
 		case t.Data.How == "large":
 			return how{strings.Repeat("x", 2<<20)}, nil
+		case t.Data.How == "wordy":
+			return how{}, &Failure{Code: strings.Repeat("c", 2<<20), Message: strings.Repeat("ü", 1<<20)}
 		case t.Data.How == "larger than a body":
 			return how{strings.Repeat("x", machines.MaxBody)}, nil
 		}
 		return how{"worked"}, nil
 	})
-	for _, id := range []string{"well", "second", "later", "terminal", "panic", "large"} {
+	for _, id := range []string{"well", "second", "later", "terminal", "panic", "large", "wordy"} {
 		w.ask(id, id)
 	}
 	w.ask("body", "larger than a body")
@@ -129,6 +131,8 @@ func TestResults(t *testing.T) {
 	require.Equal(t, "never", w.Reaches("terminal", "broken").LastError.Message)
 	require.Equal(t, "internal", w.Reaches("panic", "broken").LastError.Code)
 	require.Equal(t, "result-too-large", w.Reaches("large", "broken").LastError.Code)
+	wordy := w.Reaches("wordy", "broken").LastError
+	require.Equal(t, []string{strings.Repeat("c", 253) + "…", strings.Repeat("ü", 510) + "…"}, []string{wordy.Code, wordy.Message})
 	require.Contains(t, w.Reaches("body", "broken").LastError.Message, "the result has 262154 bytes, 261120 are possible")
 	w.Eventually("all tasks are acknowledged", func() bool { return len(w.Stream(streams.EffectStream, "instar.fx.>")) == 0 })
 }
