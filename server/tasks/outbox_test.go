@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -21,7 +22,8 @@ var pg postgres.Suite
 
 func TestMain(m *testing.M) { os.Exit(pg.Around(m).Run()) }
 
-// The example that queues a task for each event of an outbox: what is committed is done, once, also what is committed while it is away; what is rolled back is not.
+// The example that queues a task for each event of an outbox: what is committed is done, once, also what is committed while it is away; what is rolled back is not. What is no task
+// holds up nothing that comes later.
 func TestATaskIsQueuedByATransaction(t *testing.T) {
 	t.Parallel()
 	ctx, dsn := t.Context(), pg.Database(t)
@@ -33,17 +35,17 @@ func TestATaskIsQueuedByATransaction(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close(ctx)
 	var events outbox.Appender
-	want := func(name string, commit bool) string {
+	want := func(name string, commit bool, more ...outbox.Message) string {
 		tx, err := conn.Begin(ctx)
 		require.NoError(t, err)
-		ids, err := events.Append(ctx, tx, outbox.Message{AggregateType: "guest", AggregateID: name, EventType: "greeting.wanted", Payload: []byte(`{"name":"` + name + `"}`)})
+		ids, err := events.Append(ctx, tx, append(more, outbox.Message{AggregateType: "guest", AggregateID: name, EventType: "greeting.wanted", Payload: []byte(`{"name":"` + name + `"}`)})...)
 		require.NoError(t, err)
 		if !commit {
 			require.NoError(t, tx.Rollback(ctx))
 			return ""
 		}
 		require.NoError(t, tx.Commit(ctx))
-		return ids[0].String()
+		return ids[len(more)].String()
 	}
 
 	bin := filepath.Join(t.TempDir(), "outbox-tasks")
@@ -60,7 +62,12 @@ func TestATaskIsQueuedByATransaction(t *testing.T) {
 	want("Bob", false)
 	r.comes("/v1/tasks/"+ada, "succeeded")
 	require.NoError(t, first.Process.Kill())
-	eve := want("Eve", true)
+	var odd []outbox.Message // more than may be under way
+	for i := range 66 {
+		payload := []string{`[1]`, `"` + strings.Repeat("x", 65<<10) + `"`, `{"name":"` + strings.Repeat("x", 65<<10) + `"}`}[i%3]
+		odd = append(odd, outbox.Message{AggregateType: "guest", AggregateID: "odd", EventType: "greeting.wanted", Payload: []byte(payload)})
+	}
+	eve := want("Eve", true, odd...)
 	begin()
 	r.comes("/v1/tasks/"+eve, "succeeded")
 	require.Len(t, r.ok("GET", "/v1/repositories/greetings/tasks", "")["items"], 2)

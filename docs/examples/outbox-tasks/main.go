@@ -3,7 +3,8 @@
 //
 //	go run ./docs/examples/outbox-tasks [nats://127.0.0.1:4222]
 //
-// The task is named after the event, so that an event which comes again asks for nothing new, however late.
+// The task is named after the event, so that an event which comes again asks for nothing new, for as long as the task is there. Where it was deleted, or is kept no longer (tasks.keep), and the
+// consumer is made anew, it is queued once more. An event that can be no task is said on stderr, and left out.
 package main
 
 import (
@@ -43,15 +44,27 @@ func run(ctx context.Context, url string) error {
 		return err
 	}
 	defer nc.Close()
-	if err := ask(ctx, nc, "repository.default."+repository+".create", repository, map[string]any{}); err != nil {
+	if err := prepare(ctx, nc); err != nil {
 		return err
 	}
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return err
 	}
-	// Durable: what is committed while this program is away is queued when it is back.
-	events, err := js.CreateOrUpdateConsumer(ctx, "OUTBOX", jetstream.ConsumerConfig{Durable: "greetings", FilterSubject: wanted, AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 64})
+	var events jetstream.Consumer
+	for {
+		// Durable: what is committed while this program is away is queued when it is back.
+		events, err = js.CreateOrUpdateConsumer(ctx, "OUTBOX", jetstream.ConsumerConfig{Durable: "greetings", FilterSubject: wanted, AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 64})
+		if !errors.Is(err, jetstream.ErrStreamNotFound) {
+			break
+		}
+		fmt.Fprintln(os.Stderr, "waiting for the stream OUTBOX, which the first relay makes")
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return nil
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -68,13 +81,25 @@ func run(ctx context.Context, url string) error {
 		case err != nil:
 			return err
 		}
-		if err := queue(ctx, nc, m); err != nil { // it comes again
+		switch err := queue(ctx, nc, m); {
+		case err == nil:
+			_ = m.Ack() // where this is lost, the event comes again, and its task is there
+		case errors.Is(err, errNever): // else as many as may be under way would hold up all that come later
+			fmt.Fprintln(os.Stderr, "left out:", err)
+			_ = m.Term()
+		default: // it comes again
 			fmt.Fprintln(os.Stderr, err)
 			_ = m.NakWithDelay(time.Second)
-			continue
+			if err := prepare(ctx, nc); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+			}
 		}
-		_ = m.Ack() // where this is lost, the event comes again, and its task is there
 	}
+}
+
+// prepare has the repository of the tasks be there. It is asked for without an id: an answer of before would not say that it was deleted since.
+func prepare(ctx context.Context, nc *nats.Conn) error {
+	return ask(ctx, nc, "repository.default."+repository+".create", "", map[string]any{})
 }
 
 func queue(ctx context.Context, nc *nats.Conn, m jetstream.Msg) error {
@@ -84,27 +109,47 @@ func queue(ctx context.Context, nc *nats.Conn, m jetstream.Msg) error {
 	})
 }
 
-// ask sends a command under an id, and is content when what it is to make is there.
+// errNever says that no other try of a command would be taken.
+var errNever = errors.New("it can be no task")
+
+// ask sends a command, under an id if there is one, and is content when what it is to make is there.
 func ask(ctx context.Context, nc *nats.Conn, command, id string, body any) error {
 	raw, err := json.Marshal(body)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w: %w", command, errNever, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	answer, err := nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: "instar.api.cmd." + command, Data: raw, Header: nats.Header{"Nats-Msg-Id": {id}}})
+	m := &nats.Msg{Subject: "instar.api.cmd." + command, Data: raw, Header: nats.Header{}}
+	if id != "" {
+		m.Header.Set("Nats-Msg-Id", id)
+	}
+	answer, err := nc.RequestMsgWithContext(ctx, m)
+	if errors.Is(err, nats.ErrMaxPayload) {
+		return fmt.Errorf("%s: %w: %w", command, errNever, err)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", command, err)
 	}
 	var a struct {
 		Outcome string `json:"outcome"`
 		State   string `json:"state"` // of what is there; empty when nothing is
+		Refusal struct {
+			Code string `json:"code"`
+		} `json:"refusal"`
 	}
 	if why := answer.Header.Get("Nats-Service-Error"); why != "" {
+		switch code := answer.Header.Get("Nats-Service-Error-Code"); code {
+		case "400", "413", "422":
+			return fmt.Errorf("%s: %w: %s", command, errNever, why)
+		}
 		return fmt.Errorf("%s: %s", command, why)
 	}
 	if err := json.Unmarshal(answer.Data, &a); err != nil {
 		return fmt.Errorf("%s: %w", command, err)
+	}
+	if a.Refusal.Code == "validation" {
+		return fmt.Errorf("%s: %w: %s", command, errNever, answer.Data)
 	}
 	if a.Outcome != "applied" && a.Outcome != "unchanged" && a.State == "" {
 		return errors.New(command + ": " + string(answer.Data))
