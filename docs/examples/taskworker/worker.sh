@@ -41,12 +41,16 @@ while :; do
     # Without a sign of life it is given to another one after the ack wait, which is 30 s; so it is when this shell is killed, which its signs do not outlive.
     while sleep "${every:-10}" && kill -0 $$ 2>/dev/null; do nats pub --quiet "$ack" +WPI; done & beat=$!
     if said=$(perform "$task"); then
-      send done "$(jq -nc --arg a "$attempt" --arg s "$said" '{attempt: $a, data: {worker: "nats CLI", summary: $s}}')"
+      result=done form='{attempt: $a, data: {worker: "nats CLI", summary: .}}'
     else
-      send failed "$(jq -nc --arg a "$attempt" --arg s "$said" '{effect: "run", attempt: $a, failure: {code: "failed", message: $s, retryable: false}}')"
+      result=failed form='{effect: "run", attempt: $a, failure: {code: "failed", message: ., retryable: false}}'
     fi
+    # Of the text 1,024 bytes are kept, and a program cannot be started with more than 128 KiB.
+    body=$(printf %s "$said" | head -c 2048 | jq -Rsc --arg a "$attempt" "$form")
+    [ -z "$body" ] || send "$result" "$body"
     kill "$beat"
     beat=
+    [ -n "$body" ] || { echo "left for its next delivery: $key" >&2; continue; }
   fi
   nats req --raw "$ack" +ACK >/dev/null
 done
