@@ -1,7 +1,7 @@
 // What the console makes of answers, without a browser.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { get } from '../../api/console/web/app/api.js';
+import { decided, get, Problem } from '../../api/console/web/app/api.js';
 import { passes } from '../../api/console/web/app/store.js';
 
 const answer = (status, text) => ({ ok: status < 300, status, headers: new Headers(), text });
@@ -23,4 +23,11 @@ test('an answer that nobody waits for any more is no failure of the server', asy
     globalThis.fetch = asked;
     await assert.rejects(get('/v1/counts'), (e) => e.name === 'AbortError' && !passes(e));
   }
+});
+
+test('what is no decision leaves its key to what is sent again', () => {
+  for (const [status, code, is] of [[0, 'unreachable', false], [429, 'rate-limited', false], [409, 'idempotency-in-progress', false], [500, 'internal', false], [503, 'unavailable', false], [409, 'guard-rejected', true], [422, 'validation', true]]) {
+    assert.equal(decided(new Problem(status, { code })), is, `${status} ${code}`);
+  }
+  assert.equal(decided(new TypeError('of the program')), false);
 });

@@ -90,25 +90,62 @@ onPage('nothing that is there is replaced by a form for what is new', async (pag
   assert.deepEqual(await dataOf('queues/type-lint'), { cap: 7 });
 });
 
-onPage('what is sent again, as its answer was lost, is done once and has the answer that was kept', async (page) => {
+const lost = (route) => route.abort('connectionrefused');
+const refused = (status, code) => (route) => route.fulfill({ status, contentType: 'application/problem+json', body: JSON.stringify({ status, code, title: code }) });
+
+/** each has the requests of a page to a path answered by these, one after the other, the last of them for good, and returns the keys that they came under. */
+async function each(page, path, ...hows) {
   const keys = [];
-  await page.route('**/v1/queues/*/configure*', async (route) => {
+  await page.route((url) => url.pathname === path, (route) => {
     keys.push(route.request().headers()['idempotency-key']);
-    if (keys.length > 1) return route.continue();
-    await route.fetch();
-    return route.abort('connectionrefused');
+    return hows[Math.min(keys.length, hows.length) - 1](route);
   });
+  return keys;
+}
+
+onPage('what is sent again, as its answer was lost, is done once and has the answer that was kept', async (page) => {
+  const keys = await each(page, '/v1/queues/type-lost/configure', async (route) => { await route.fetch(); await lost(route); },
+    refused(409, 'idempotency-in-progress'), refused(429, 'rate-limited'), refused(422, 'of a dry run'), (route) => route.continue());
   await page.goto(server.url + '/ui/tasks');
   await page.click('button:text-is("Set one")');
   const dialog = page.locator('dialog');
   await field(dialog, 'Id').fill('type-lost');
   await field(dialog, 'Cap').fill('7');
   const send = dialog.locator('button[type=submit]');
-  await send.click();
-  await dialog.locator('.failure:has-text("The server does not answer")').waitFor();
+  for (const [button, says] of [[send, 'The server does not answer'], [send, 'idempotency-in-progress'], [send, 'rate-limited'], [dialog.locator('button:text-is("Dry run")'), 'of a dry run']]) {
+    await button.click();
+    await dialog.locator(`.failure:has-text("${says}")`).waitFor();
+  }
   await send.click();
   await dialog.waitFor({ state: 'detached' });
-  assert.deepEqual([keys.length, keys[0] === keys[1]], [2, true]);
+  assert.deepEqual(keys.map((k) => k === keys[0]), [true, true, true, false, true]);
+});
+
+onPage('what somebody else has made since an answer was lost is not replaced', async (page) => {
+  await each(page, '/v1/queues/type-race/configure', lost);
+  await page.goto(server.url + '/ui/tasks');
+  await page.click('button:text-is("Set one")');
+  const dialog = page.locator('dialog');
+  await field(dialog, 'Id').fill('type-race');
+  await field(dialog, 'Cap').fill('7');
+  await dialog.locator('button[type=submit]').click();
+  await dialog.locator('.failure:has-text("The server does not answer")').waitFor();
+  await page.unrouteAll();
+  assert.equal((await server.ask('/v1/queues/type-race/configure', { cap: 3 })).status, 200);
+  await dialog.locator('button[type=submit]').click();
+  await dialog.locator('[role=alert]:has-text("type-race exists")').or(page.locator('h1:has-text("type-race")')).waitFor();
+  assert.deepEqual(await dataOf('queues/type-race'), { cap: 3 });
+});
+
+onPage('a batch goes again under its key until it is decided', async (page) => {
+  const keys = await each(page, '/v1/batches', lost, refused(429, 'rate-limited'), refused(422, 'validation'), lost);
+  await page.goto(server.url + '/ui/machines/repository');
+  await page.selectOption('.bulk select', 'configure');
+  for (const says of ['The server does not answer', 'rate-limited', 'validation', 'The server does not answer']) {
+    await page.locator('dialog button[type=submit]').click();
+    await page.locator(`dialog .failure:has-text("${says}")`).waitFor();
+  }
+  assert.deepEqual(keys.map((k) => k === keys[0]), [true, true, true, false]);
 });
 
 onPage('a batch of a command that replaces says so', async (page) => {

@@ -103,6 +103,9 @@ export async function send(method, path, { body, json = body === undefined ? und
   throw new Problem(res.status, typeof data === 'object' && data ? data : { detail: String(text).slice(0, 400) });
 }
 
+/** decided reports whether an answer that is an error decides what was sent, and is kept under its key. After any other one the same has to go again under that key. */
+export const decided = ({ status, code }) => status >= 400 && status < 500 && status !== 429 && code !== 'idempotency-in-progress';
+
 /** newKey is a fresh Idempotency-Key: a command that is sent twice under it is applied once. */
 export const newKey = () => 'ui-' + crypto.getRandomValues(new Uint32Array(4)).reduce((t, n) => t + n.toString(36), '');
 

@@ -1,6 +1,6 @@
 // One command for many entities: those that are selected, or all that match the filters. It becomes a batch (/v1/batches), which can be rehearsed, is watched as it goes, and can be stopped.
 import { html, useEffect, useRef, useState } from '../app/base.js';
-import { commandSchema, entityURL, may, newKey, ofKey, send, get } from '../app/api.js';
+import { commandSchema, decided, entityURL, may, newKey, ofKey, send, get } from '../app/api.js';
 import { Dialog, open } from '../app/dialog.js';
 import { blank, Form } from '../app/form.js';
 import { Failure } from '../app/parts.js';
@@ -54,7 +54,7 @@ function BatchDialog({ m, command, filter, keys, matching, close }) {
       if (dryRun) setPlan(data); else { setSent(data); operation.reload(); }
     } catch (e) {
       setError(e);
-      if (!dryRun && e.status && e.status < 500) key.current = {}; // a refusal is an answer
+      if (!dryRun && decided(e)) key.current = {};
     } finally { setBusy(false); }
   };
   const operation = useOperation(sent?.name, true); // nobody can end the pause from within a dialog
