@@ -158,13 +158,32 @@ onPage('a batch of a command that replaces says so', async (page) => {
 });
 
 onPage('what is not chosen is as it is only where it stays so', async (page) => {
-  const schema = { type: 'object', properties: { mode: { type: 'string', enum: ['fast', 'slow'] } } };
+  const mode = { type: 'string', enum: ['fast', 'slow'] };
+  const schema = { type: 'object', properties: { mode, group: { type: 'object', properties: { inner: mode, other: mode } } } };
+  const none = (name) => field(page.locator('dialog'), name).locator('option').first().textContent();
   for (const [replaces, says] of [[true, 'Default'], [false, 'As it is']]) {
     await answers(page, { '/v1/machines/repository/commands/configure': { replaces, schema } });
     await page.goto(server.url + '/ui/machines/repository');
     await page.selectOption('.bulk select', 'configure');
-    assert.equal(await field(page.locator('dialog'), 'Mode').locator('option').first().textContent(), says);
+    assert.equal(await none('Mode'), says);
+    await page.click('dialog button:text-is("Show fields")');
+    assert.equal(await none('Inner'), 'As it is', 'a group that is left out can stay');
+    await field(page.locator('dialog'), 'Other').selectOption('fast');
+    assert.equal(await none('Inner'), says);
   }
+  await answers(page, { '/v1/machines/queue/commands/configure': { replaces: true, schema } });
+  await page.goto(server.url + '/ui/tasks');
+  await page.click('button:text-is("Set one")');
+  await page.click('dialog button:text-is("Show fields")');
+  assert.equal(await none('Inner'), 'Default');
+});
+
+onPage('what is taken out of a group is there no more', async (page) => {
+  const { spec } = await dataOf('services/hello');
+  assert.equal((await server.ask('/v1/services/hello/update', { spec, policy: { drift: 'reapply' } })).status, 200);
+  assert.deepEqual((await dataOf('services/hello')).policy, { drift: 'reapply' });
+  await act(page, 'service/hello', 'update', (d) => field(d, 'Drift').selectOption({ label: 'Default' }));
+  assert.deepEqual((await dataOf('services/hello')).policy ?? {}, {});
 });
 
 onPage('what is required can be no, or empty', async (page) => {

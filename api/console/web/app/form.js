@@ -1,5 +1,5 @@
 // Forms that are made from JSON schemas. Form({schema, schemas, value, onChange, errors, whole}) shows fields for a value of the schema; schemas has what $refs name; whole says that
-// what is left out is not there afterwards, rather than as it was. errors
+// what is left out is not there afterwards, rather than as it was: of all if it is 'new', else not of a group of the body that is left out as a whole, which may stay. errors
 // are those of a problem ({location: 'body.spec.image', message}) and are shown at their fields. blank(schema, schemas) is a value to begin with.
 import { createContext, html, useContext, useRef, useState } from './base.js';
 import { Icon } from './icons.js';
@@ -83,16 +83,18 @@ function ObjectField({ s, schemas, name, value, onChange, required, errors, at, 
   const must = s.required || [];
   const names = Object.keys(s.properties).filter((n) => n !== '$schema').sort((a, b) => must.includes(b) - must.includes(a));
   const [open, setOpen] = useState(depth < 1 || required || value !== undefined);
+  const [had] = useState(required || value); // then nothing is something, too: a group without what was in it
+  const whole = useContext(Whole);
   const change = (n, v) => {
     const next = { ...value };
     if (v === undefined) delete next[n]; else next[n] = v;
-    onChange(Object.keys(next).length || required ? next : undefined);
+    onChange(Object.keys(next).length || had ? next : undefined);
   };
   const fields = names.map((n) => html`<${Field} key=${n} schema=${s.properties[n]} schemas=${schemas} name=${n} value=${value?.[n]} onChange=${(v) => change(n, v)} required=${must.includes(n)} errors=${errors} at=${at + '.' + n} depth=${depth + 1} />`);
   if (depth === 0) return html`<div class="fields">${fields}</div>`;
   return html`<${Frame} group ...${{ name, at, s, required, errors }}>
     ${!required && html`<button type="button" class="button button-quiet small" aria-expanded=${open} onClick=${() => setOpen(!open)}><${Icon} name=${open ? 'down' : 'right'} />${open ? 'Hide' : 'Show'} fields</button>`}
-    ${open && html`<div class="fields">${fields}</div>`}
+    ${open && html`<${Whole.Provider} value=${whole === 'new' || depth > 1 || required || value !== undefined ? whole : false}><div class="fields">${fields}</div></${Whole.Provider}>`}
   </${Frame}>`;
 }
 
@@ -106,7 +108,7 @@ function useNames(n) {
 }
 
 function MapField({ s, schemas, name, value, onChange, required, errors, at, depth }) {
-  const [had] = useState(required || value); // then nothing is something, too: none
+  const [had] = useState(required || value); // as above
   const rows = useRef(Object.entries(value || {}));
   const put = (next) => {
     rows.current = next;
