@@ -254,3 +254,21 @@ onPage('a row that is taken away takes its own text with it', async (page) => {
     assert.deepEqual(await group.locator('textarea').evaluateAll((all) => all.map((a) => a.value)), ['{"n":2}'], kind);
   }
 });
+
+onPage('a group that is hidden sends no number that is rounded', async (page) => {
+  await answers(page, { '/v1/machines/queue/commands/configure': { schema: { type: 'object', properties: { group: { type: 'object', properties: { params: {} } } } } } });
+  let sent;
+  await each(page, '/v1/queues/type-big/configure', (route) => { sent = route.request().postDataJSON(); return lost(route); });
+  await page.goto(server.url + '/ui/tasks');
+  await page.click('button:text-is("Set one")');
+  const dialog = page.locator('dialog');
+  await field(dialog, 'Id').fill('type-big');
+  await dialog.locator('button:text-is("Show fields")').click();
+  await field(dialog, 'Params').fill('{"n": 1}');
+  await field(dialog, 'Params').fill('{"n": 12345678901234567890}');
+  await dialog.locator('text=cannot hold the number').waitFor();
+  await dialog.locator('button:text-is("Hide fields")').click();
+  await dialog.locator('button[type=submit]').click();
+  await dialog.locator('.failure:has-text("The server does not answer")').waitFor();
+  assert.deepEqual(sent, { group: { params: { n: 1 } } });
+});

@@ -157,8 +157,9 @@ function AnyField({ s, name, value, onChange, required, errors, at }) {
     let problem = '';
     setText(t);
     try {
-      onChange(t.trim() ? JSON.parse(t) : undefined);
+      const v = t.trim() ? JSON.parse(t) : undefined;
       if (rounded(t)) problem = `A browser cannot hold the number ${rounded(t)}: write it in quotes, or send the command with curl or instar.`;
+      else onChange(v); // a group that is hidden takes what the browser holds against this field away, and sends what it has
     } catch (e) { problem = 'Not JSON yet: ' + e.message; }
     setWrong(problem);
     target.setCustomValidity(problem); // else the value before would be sent
