@@ -21,7 +21,8 @@ var sameRoute = &guard{Name: "same route", Holds: func(s *step) bool {
 	if s.State() == Active && s.Entity().LastError != nil {
 		return false
 	}
-	return reflect.DeepEqual(machines.Body[RetargetBody](s).Route, s.Data.Route)
+	b := machines.Body[RetargetBody](s)
+	return reflect.DeepEqual(b.Route, s.Data.Route) && !(b.Detach && len(tenants(s)) < len(s.Entity().Labels))
 }}
 
 var sameProblem = &guard{Name: "nothing new", Holds: func(s *step) bool {
@@ -55,7 +56,11 @@ func bind(s *step) {
 
 func retarget(s *step) {
 	s.NextGeneration()
-	s.Data.Route = machines.Body[RetargetBody](s).Route
+	b := machines.Body[RetargetBody](s)
+	s.Data.Route = b.Route
+	if b.Detach {
+		s.Label(tenants(s))
+	}
 	s.Detail(EventRetargeted, s.Data.Route)
 }
 
@@ -162,8 +167,13 @@ func lapse(s *step) {
 // removed also takes the labels of the server away: who binds the name again may begin with those that it had, and it is his then.
 func removed(s *step) {
 	s.Data.Certificate, s.Data.Problem = nil, ""
+	s.Label(tenants(s))
+	s.Fail(nil)
+}
+
+// tenants are the labels that the server has not set.
+func tenants(s *step) map[string]string {
 	labels := maps.Clone(s.Entity().Labels)
 	maps.DeleteFunc(labels, func(key, _ string) bool { return strings.HasPrefix(key, OwnLabels) })
-	s.Label(labels)
-	s.Fail(nil)
+	return labels
 }

@@ -54,7 +54,8 @@ type BindBody struct {
 
 // RetargetBody is the body of retarget.
 type RetargetBody struct {
-	Route Route `json:"route"`
+	Route  Route `json:"route"`
+	Detach bool  `json:"detach,omitempty" doc:"From now on it is no instance's: none leads it elsewhere, or removes it"`
 }
 
 // Record is one that DNS needs.

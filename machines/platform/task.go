@@ -1,6 +1,7 @@
 package platform
 
 import (
+	"slices"
 	"time"
 
 	"github.com/bcc94042/instar/machines/database"
@@ -24,6 +25,7 @@ type Task struct {
 	Upgrade       *Upgrade     `json:"upgrade,omitempty"`
 	RetiringAt    time.Time    `json:"retiringAt,omitzero"`  // when the tenant began to be closed: it names an export
 	Generation    uint64       `json:"generation,omitempty"` // of the session, which is one for each life; only with a custom domain
+	Kept          bool         `json:"kept,omitempty"`       // the undo leaves the custom domain to the tenant
 }
 
 func task(s *step) any {
@@ -49,6 +51,7 @@ func task(s *step) any {
 		t.Release = &App{Name: d.appName(u.Release), Version: u.To}
 	}
 	if d.Phase == session.RollingBack && s.Entity().State != Withdrawing {
+		t.Kept = !d.LettingIn && slices.Contains(d.Skip, undoing[KindDomain])
 		t.Actions, t.Writes = kind.Planned(d, s.Entity().State), d.Writes
 	}
 	return t

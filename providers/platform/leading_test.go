@@ -91,3 +91,15 @@ func TestABindingSaysWhenAndByWhomItWasMade(t *testing.T) {
 		require.Equal(t, uint64(3), w.bindings.removed.Life)
 	}
 }
+
+// An undo that was told to skip the domain leaves it to the tenant, when all else is taken back.
+func TestADomainThatAnUndoSkipsIsTheTenants(t *testing.T) {
+	t.Parallel()
+	for kept, actions := range map[bool][]session.Action{true: {{Name: "remove_route", Kind: machine.KindRoute}}, false: nil} {
+		w, b := setup(t), task("default.acme.own")
+		b.Platform.CustomDomain, b.Generation, b.Kept, b.Actions = "shop.acme.test", 3, kept, actions
+		require.Nil(t, w.perform("own", "undo", 2, b).Failure)
+		require.Equal(t, kept, w.bindings.removed.Kept)
+		require.Equal(t, kept, w.bindings.removed.Host == "shop.acme.test")
+	}
+}

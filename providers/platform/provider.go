@@ -40,6 +40,7 @@ type Binding struct {
 	Life                    uint64 // of the session: its generation; 0 where that is not known
 	Route                   domains.Route
 	Anew                    bool      // it is bound where it is not, or not any more
+	Kept                    bool      // the tenant keeps it
 	Made                    time.Time // when the session had made it, as its ledger says; zero where it has not
 }
 
@@ -50,7 +51,7 @@ type Domains interface {
 	// Point changes where a name leads, or asks for it where b says so, and returns the key of its entity. It does not wait for the name. One that somebody has removed, or has bound
 	// besides, is left alone otherwise.
 	Point(ctx context.Context, b Binding) (key string, err error)
-	// Remove takes a name of the session away. That there is none, or only another's, is fine.
+	// Remove takes a name of the session away, or leaves it to the tenant, so that it is no session's any more, where b says so. That there is none, or only another's, is fine.
 	Remove(ctx context.Context, b Binding) error
 	// Leading is a name that the proxies send to an address, or that a domain of the tenant is to send there, whoever has bound it and whether it is proven or not; empty when there is none.
 	// removed reports whether it is being removed.

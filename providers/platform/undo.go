@@ -64,10 +64,23 @@ func (j *job) undo(ctx context.Context) (any, error) {
 		}
 		i = next
 	}
+	if err := j.keep(ctx, results); err != nil {
+		return nil, err
+	}
 	if err := j.free(ctx, results); err != nil {
 		return nil, err
 	}
 	return session.Results{Actions: results}, nil
+}
+
+// keep leaves a custom domain to the tenant whose undo is whole, and was told to skip it: whatever the session is asked next, also a dry run, would else take it for what is left of its life before.
+func (j *job) keep(ctx context.Context, results []session.ActionResult) error {
+	if !j.body.Kept || j.Domains == nil || slices.ContainsFunc(results, func(r session.ActionResult) bool { return !r.Done && !r.Skipped }) {
+		return nil
+	}
+	b := j.binding()
+	b.Kept = true
+	return j.Domains.Remove(ctx, b)
 }
 
 // free has the workers of databases give the tenant free where everything is done and nothing of it was theirs, as somebody has done that by hand.

@@ -67,6 +67,7 @@ type bound struct {
 	there, own bool
 	before     bool // it is the session's, of an earlier life
 	revision   uint64
+	route      domains.Route
 }
 
 func (b *bindings) find(ctx context.Context, of *platform.Binding) (bound, error) {
@@ -76,6 +77,9 @@ func (b *bindings) find(ctx context.Context, of *platform.Binding) (bound, error
 		return at, err
 	}
 	d, ok := e.Data.(*domains.Data)
+	if ok {
+		at.route = d.Route
+	}
 	label, since := e.Labels[labelSession], life(e.Labels)
 	at.state, at.revision, at.there = e.State, revision, e.State != domains.Removed
 	at.own = ok && d.Host == of.Host && (label == of.Session && lives(since, of.Life) || label == "" && !e.CreatedAt.After(of.Made))
@@ -233,13 +237,18 @@ func (b *bindings) Point(ctx context.Context, to platform.Binding) (key string, 
 	return key, err
 }
 
-// Remove takes a name away that the session has bound.
+// Remove takes a name away that the session has bound, or its labels where the tenant keeps it.
 func (b *bindings) Remove(ctx context.Context, of platform.Binding) error {
 	return b.change(ctx, &of, func(at *bound) (name string, body any, err error) {
-		if at.there && at.own {
-			name = domains.CommandRemove
+		switch {
+		case !at.there || !at.own:
+			return "", nil, nil
+		case !of.Kept:
+			return domains.CommandRemove, nil, nil
+		case at.state == domains.Removing:
+			return "", nil, nil
 		}
-		return name, nil, nil
+		return domains.CommandRetarget, domains.RetargetBody{Route: at.route, Detach: true}, nil
 	})
 }
 

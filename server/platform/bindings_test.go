@@ -381,6 +381,39 @@ func TestADomainThatTheTenantBindsAgainIsTheTenants(t *testing.T) {
 	require.Equal(t, "10.0.0.9:80", e.leads())
 }
 
+// An undo was told to keep it, and the tenant has led it to a server of its own: no later life of the session takes it down, or leads it elsewhere.
+func TestADomainThatTheTenantKeepsIsTheTenants(t *testing.T) {
+	t.Parallel()
+	e, b := start(t)
+	to := of("own")
+	to.Anew, to.Life = true, 1
+	_, err := b.Point(t.Context(), to)
+	require.NoError(t, err)
+	retarget, err := json.Marshal(domains.RetargetBody{Route: leadingTo("10.0.0.9:80")})
+	require.NoError(t, err)
+	require.Nil(t, e.does(shop, domains.CommandRetarget, retarget))
+	to.Kept = true
+	for range 2 { // as the task may come again
+		require.NoError(t, b.Remove(t.Context(), to))
+	}
+	require.Equal(t, []string{domains.CommandBind, domains.CommandRetarget}, e.did())
+	require.Empty(t, e.all[shop].Labels)
+	s := machine.Machine.New("default", "acme", "own")
+	s.State, s.Data, s.Generation = machine.Requested, &machine.Data{Request: machine.RequestBody{DryRun: true}}, 2
+	e.all[machine.Machine.Name+"/default.acme.own"] = s
+	require.NoError(t, b.clear(t.Context(), shop))
+	to.Anew, to.Life, to.Kept = false, 2, false
+	_, err = b.Point(t.Context(), to)
+	require.NoError(t, err)
+	require.NoError(t, b.Remove(t.Context(), to))
+	require.Empty(t, e.did())
+	require.Equal(t, domains.PendingDNS, e.all[shop].State)
+	require.Equal(t, "10.0.0.9:80", e.leads())
+	err = b.Check(t.Context(), to)
+	require.True(t, providers.IsInvalid(err), "%v", err)
+	require.ErrorContains(t, err, "remove that first")
+}
+
 func TestADomainHasAnIDOfItsName(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "shop-example-com", id("shop.example.com"))
