@@ -107,6 +107,22 @@ func TestAnUpgradeReplacesAReleaseThatWasLost(t *testing.T) {
 	require.Equal(t, "1.1", w.says()[:3])
 }
 
+// The release that is withdrawn has all requests, as the one before was lost: no retarget and no second rollback leads on.
+func TestAReleaseThatReplacedALostOneSaysHowToGoOn(t *testing.T) {
+	t.Parallel()
+	w, b := setup(t), task("default.acme.own")
+	b.App, b.Ledger = &machine.App{Name: "tenant-acme-r1", Version: "1.0", Address: "127.0.0.1:1"}, ledger("tenant-acme-r1", "tenant-acme-r2")
+	b.Upgrade, b.Release = &machine.Upgrade{From: "1.0", To: "1.1", Release: 2, Weight: 5}, &machine.App{Name: "tenant-acme-r2", Version: "1.1"}
+	next := twice[machine.App](w, "deploy", 1, b)
+	b.Upgrade.App = &next
+	require.Equal(t, 100, twice[machine.Shifted](w, "shift", 2, b).Weight)
+	f := w.perform("own", "withdraw", 3, b).Failure
+	require.NotNil(t, f)
+	require.Contains(t, f.Message, "acme.example.test leads to the release tenant-acme-r2, and the one before was lost: resolve it as ready, and upgrade again")
+	require.False(t, f.Retryable)
+	require.Equal(t, "1.1", w.says()[:3])
+}
+
 // virtual is a kind whose releases share a server in front of them.
 type virtual struct{ apps.Provider }
 

@@ -238,11 +238,15 @@ func (j *job) serves(ctx context.Context) (there bool, err error) {
 	return false, nil
 }
 
-// unused fails while a name leads to a release. A custom one follows when its own session does.
+// unused fails while a name leads to a release. A custom one follows when its own session does. The primary one was led away before, unless there is nothing to lead it to: then no domain can be mended,
+// and no other try does better.
 func (j *job) unused(ctx context.Context, a *machine.App) error {
 	host, err := j.leading(ctx, a.Name)
 	if err != nil || host == "" {
 		return err
+	}
+	if host == j.body.PrimaryDomain && j.task.Effect == machine.EffectWithdraw {
+		return providers.Errorf(providers.Invalid, "%s leads to the release %s, and the one before was lost: resolve it as ready, and upgrade again", host, a.Name)
 	}
 	then := "prune"
 	if j.task.Effect == machine.EffectWithdraw { // after which prune is not taken, as the tenant is not ready
