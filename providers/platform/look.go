@@ -2,6 +2,8 @@ package platform
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/bcc94042/instar/machines"
@@ -10,6 +12,7 @@ import (
 	"github.com/bcc94042/instar/machines/session"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/domain"
+	"github.com/bcc94042/instar/providers/platform/app"
 )
 
 // Look finds how far a copy or a deployment is, and how the certificate of the primary domain is while the tenant is served. What a deployment is at is news when it differs from what was told last.
@@ -43,9 +46,9 @@ func (p *Provider) Look(ctx context.Context, e *machines.Entity, polled bool) (m
 		return later, nil
 	}
 	if err != nil {
-		return machines.Finding{}, err
+		return machines.Finding{}, app.RedactError(err, p.known(d.Request.EnterpriseID, d.Database), nil)
 	}
-	status := name + ": " + at.Status
+	status := name + ": " + app.Redact(at.Status, app.Words(slices.Collect(maps.Values(p.known(d.Request.EnterpriseID, d.Database)))...))
 	if before, _ := p.told.Swap(e.Key(), status); before == status {
 		return later, nil
 	}

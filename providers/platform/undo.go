@@ -157,7 +157,7 @@ func (j *job) some(ctx context.Context, batch []int, results []session.ActionRes
 			continue
 		}
 		if results[k] = (session.ActionResult{Action: j.body.Actions[k].Name, Done: err == nil}); err != nil {
-			results[k].Error = failure(err).Message
+			results[k].Error = j.failure(err).Message
 		}
 	}
 	return nil

@@ -59,11 +59,11 @@ func secrets(dir string, address func(enterprise string, has *database.Allocated
 		text, err := os.ReadFile(path) // #nosec G304 -- a name within the directory of the configuration
 		switch {
 		case errors.Is(err, fs.ErrNotExist), filepath.Base(enterprise) != enterprise, strings.HasPrefix(enterprise, "."):
-			return nil, providers.Errorf(providers.Invalid, "there are no credentials for the bucket of %s: put them into %s", enterprise, path)
+			return all, providers.Errorf(providers.Invalid, "there are no credentials for the bucket of %s: put them into %s", enterprise, path)
 		case err != nil:
-			return nil, providers.Errorf(providers.Unavailable, "cannot read the credentials for the bucket of %s: %v", enterprise, err)
+			return all, providers.Errorf(providers.Unavailable, "cannot read the credentials for the bucket of %s: %v", enterprise, err)
 		case strings.TrimSpace(string(text)) == "":
-			return nil, providers.Errorf(providers.Invalid, "%s is empty: put the credentials for the bucket of %s into it", path, enterprise)
+			return all, providers.Errorf(providers.Invalid, "%s is empty: put the credentials for the bucket of %s into it", path, enterprise)
 		}
 		all["AWS_SHARED_CREDENTIALS"] = string(text)
 		return all, nil
