@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -156,11 +157,53 @@ func (s *Systemd) Look(ctx context.Context, u *Unit) (State, error) {
 	if !at.Running || at.Ends > 0 {
 		at.Message = "exit code " + now["ExecMainStatus"]
 		// What cannot be read is only missing.
-		if line, err := s.run(ctx, "journalctl", "--quiet", "--output=cat", "--lines=1", "_SYSTEMD_UNIT="+name+".service", "+", "_SYSTEMD_USER_UNIT="+name+".service"); err == nil && len(line) > 0 {
-			at.Message += ": " + strings.TrimSpace(string(line))
+		if out, err := s.run(ctx, "journalctl", "--quiet", "--output=json", "--lines=2", "_SYSTEMD_UNIT="+name+".service", "+", "_SYSTEMD_USER_UNIT="+name+".service"); err == nil {
+			if line := lastEntry(out); line != "" {
+				at.Message += ": " + line
+			}
 		}
 	}
 	return at, nil
+}
+
+// entry is one of the journal.
+type entry struct {
+	Message json.RawMessage `json:"MESSAGE"`     // null where it is long
+	Stream  string          `json:"_STREAM_ID"`  // of what was written to the output; empty of what was sent to the journal in another way
+	Break   string          `json:"_LINE_BREAK"` // why it ends where no line does
+}
+
+// within reports whether a line goes on after an entry, as the journal cuts long ones, and those that two processes write.
+func (e *entry) within() bool { return e.Break == "line-max" || e.Break == "pid-change" }
+
+// lastEntry is the last line of the last two entries of a journal. What is a part of a line may begin or end within a secret, which nobody would find there: it is not told. Nor is what may be one, as
+// the entry before is not of the output.
+func lastEntry(out []byte) string {
+	var before, last entry
+	n := 0
+	for line := range bytes.Lines(out) {
+		before, last = last, entry{}
+		if json.Unmarshal(line, &last) != nil {
+			return ""
+		}
+		n++
+	}
+	if last.within() || n > 1 && last.Stream != "" && (before.Stream == "" || before.Stream == last.Stream && before.within()) {
+		return ""
+	}
+	var text string
+	if json.Unmarshal(last.Message, &text) != nil {
+		var numbers []int // the bytes of what is not all printable
+		if json.Unmarshal(last.Message, &numbers) != nil {
+			return ""
+		}
+		raw := make([]byte, len(numbers))
+		for i, b := range numbers {
+			raw[i] = byte(b)
+		}
+		text = string(raw)
+	}
+	return strings.TrimSpace(text)
 }
 
 // Remove stops a service, of which nothing stays.

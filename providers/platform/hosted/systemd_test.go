@@ -2,6 +2,7 @@ package hosted_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -37,7 +38,8 @@ func (m *manager) run(ctx context.Context, name string, args ...string) ([]byte,
 		return nil, m.begin(args)
 	case name == "journalctl":
 		s, _ := m.Machine.Look(strings.TrimPrefix(unit, "_SYSTEMD_USER_UNIT="))
-		return []byte(s.Last + "\n"), nil
+		line, err := json.Marshal(map[string]string{"MESSAGE": s.Last, "_STREAM_ID": "1"})
+		return append(line, '\n'), err
 	case args[0] == "show":
 		s, there := m.Machine.Look(unit)
 		if !there {
