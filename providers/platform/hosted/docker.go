@@ -194,21 +194,29 @@ func (d *Docker) Look(ctx context.Context, u *Unit) (State, error) {
 // last is the last line that a container wrote; empty where that cannot be read.
 func (d *Docker) last(ctx context.Context, name string) string {
 	var raw bytes.Buffer
-	if err := d.call(ctx, "GET", "/containers/"+name+"/logs?stdout=1&stderr=1&tail=2", nil, &raw); err != nil {
+	if err := d.call(ctx, "GET", "/containers/"+name+"/logs?stdout=1&stderr=1&tail="+strconv.Itoa(tail), nil, &raw); err != nil {
 		return ""
 	}
 	return lastOf(raw.Bytes())
 }
 
-// lastOf is the last line of the last two frames of a log: the stream, three zeros, the length, and a line. One that goes on from the frame before, as the engine cuts long lines, may begin within a
-// secret, which nobody would find there: it is not told.
+// tail is how many frames of a log are read: that of the stream of the last one is to be among those before it.
+const tail = 100
+
+// lastOf is the last line of the last frames of a log, tail at most: the stream, three zeros, the length, and a line. One that goes on from the frame before of its stream, as the engine cuts long lines,
+// may begin within a secret, which nobody would find there: it is not told. Nor is one that may go on from a frame that was not read.
 func lastOf(b []byte) string {
-	var before, last []byte
-	for len(b) >= 8 {
-		n := min(int(binary.BigEndian.Uint32(b[4:8])), len(b)-8)
-		before, last, b = last, b[8:8+n], b[8+n:]
+	var last []byte
+	ended := map[byte]bool{} // whether the last frame of a stream ends a line
+	begins, n := true, 0
+	for ; len(b) >= 8; n++ {
+		stream, size := b[0], min(int(binary.BigEndian.Uint32(b[4:8])), len(b)-8)
+		last, b = b[8:8+size], b[8+size:]
+		before, known := ended[stream]
+		begins = before || !known && n+1 < tail
+		ended[stream] = bytes.HasSuffix(last, []byte("\n"))
 	}
-	if len(before) > 0 && !bytes.HasSuffix(before, []byte("\n")) {
+	if !begins {
 		return ""
 	}
 	return string(bytes.TrimSpace(last))

@@ -2,6 +2,7 @@ package hosted
 
 import (
 	"encoding/binary"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,17 +11,27 @@ import (
 // An engine cuts a line that is too long for it into several: the last of these may begin within a secret.
 func TestOfTheLastLineOfAContainerAllIsToldOrNothing(t *testing.T) {
 	t.Parallel()
-	for want, wrote := range map[string][]string{
-		"no table":   {"begins\n", "no table\n"},
-		"the only":   {"the only\n"},
-		"unfinished": {"begins\n", "unfinished"},
-		"":           {"password correct horse", " battery staple\n"},
+	const out, err = "\x01", "\x02" // the stream, before each line
+	full := slices.Repeat([]string{out + "served\n"}, tail-1)
+	for _, c := range []struct {
+		want  string
+		wrote []string
+	}{
+		{"no table", []string{err + "begins\n", err + "no table\n"}},
+		{"the only", []string{err + "the only\n"}},
+		{"unfinished", []string{err + "begins\n", err + "unfinished"}},
+		{"", []string{err + "password correct horse", err + " battery staple\n"}},
+		{"", []string{err + "password correct horse", out + "served\n", err + " battery staple\n"}},
+		{"no table", []string{err + "begins\n", out + "a long", err + "no table\n"}},
+		{"no table", append(full[1:len(full):len(full)], err+"no table\n")},
+		{"", append(full[:len(full):len(full)], err+" battery staple\n")}, // of which the first part may be before
+		{"served", append(full[:len(full):len(full)], out+"served\n")},
 	} {
 		var raw []byte
-		for _, line := range wrote {
-			raw = append(binary.BigEndian.AppendUint32(append(raw, 2, 0, 0, 0), uint32(len(line))), line...)
+		for _, line := range c.wrote {
+			raw = append(binary.BigEndian.AppendUint32(append(raw, line[0], 0, 0, 0), uint32(len(line)-1)), line[1:]...)
 		}
-		require.Equal(t, want, lastOf(raw))
+		require.Equal(t, c.want, lastOf(raw), c.wrote)
 	}
 	require.Empty(t, lastOf(nil))
 }
