@@ -174,6 +174,9 @@ func (p *Provider) unlink(ctx context.Context) error {
 	var list []own
 	strays := online.Strays(ctx, source, func(ctx context.Context, tx pgx.Tx, alone bool) (sessions []string, err error) {
 		if alone { // whoever begins waits, and so does this, not for long: others queue behind it
+			if err := pg.Brief(ctx, tx, 5*time.Second); err != nil {
+				return nil, err
+			}
 			if _, err := tx.Exec(ctx, `set local lock_timeout = '5s'; lock table instar.attempt in share mode`); err != nil {
 				return nil, err
 			}

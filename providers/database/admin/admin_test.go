@@ -326,3 +326,21 @@ func TestAConnectionRestsForTheNext(t *testing.T) {
 	})
 	require.Eventually(t, func() bool { return name(first) == "it has ended" }, 30*time.Second, 50*time.Millisecond, "it rests for a moment")
 }
+
+// A node that stands still while it makes the register keeps no other from it for longer than a few seconds.
+func TestANodeThatIsFrozenWhileItMakesTheRegister(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	still := *s
+	through, at, goesOn := databasetest.Freeze(t, pg.Address{DSN: s.DSN}, "pg_advisory")
+	still.DSN = through.DSN
+	ended := make(chan error, 1)
+	go func() { ended <- still.Setup(context.WithoutCancel(t.Context())) }()
+	<-at
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	require.NoError(t, s.Setup(ctx))
+	goesOn()
+	again, _ := pg.Transient(<-ended)
+	require.True(t, again)
+}

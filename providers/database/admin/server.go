@@ -60,10 +60,13 @@ func (s *Server) Setup(ctx context.Context) error {
 	return s.with(ctx, func(conn *pgx.Conn) error { return register(ctx, conn) })
 }
 
-// register makes it. What was put away has entries of its own: that of a name is the next life's. The fences of sessions that had a name before, or never got it, are in tenant_past.
+// register makes it. What was put away has entries of its own: that of a name is the next life's. The fences of sessions that had a name before, or never got it, are in tenant_past. All tenants wait for who makes it, so its lock is one of a transaction, which a process that is frozen does not keep.
 func register(ctx context.Context, conn *pgx.Conn) error {
-	return locked(ctx, conn, "register", func() error {
-		_, err := conn.Exec(ctx, `
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if err := pg.Alone(ctx, tx, "instar.tenant_database.register"); err != nil {
+			return fmt.Errorf("cannot lock the register: %w", err)
+		}
+		_, err := tx.Exec(ctx, `
 			create schema if not exists instar;
 			create table if not exists instar.tenant_database (
 				name text primary key, session text not null, fence bigint not null, state text not null, stored_as text not null,

@@ -3,7 +3,6 @@ package cutover_test
 import (
 	"context"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,7 +24,9 @@ func TestANodeThatIsFrozenWhileItFences(t *testing.T) {
 				require.NoError(t, s.Fence(t.Context(), tables))
 			}
 			direct := s.Address
-			at, goesOn := freeze(t, s, do)
+			var at <-chan struct{}
+			var goesOn func()
+			s.Address, at, goesOn = databasetest.Freeze(t, direct, do)
 			ended := make(chan error, 1)
 			go func() {
 				if what == "raising" {
@@ -50,27 +51,6 @@ func TestANodeThatIsFrozenWhileItFences(t *testing.T) {
 	}
 }
 
-// freeze has a source stand still after a statement, until it goes on.
-func freeze(t *testing.T, s *cutover.Source, after string) (at chan struct{}, goesOn func()) {
-	at, thaw := make(chan struct{}), make(chan struct{})
-	var mu sync.Mutex
-	begun, frozen := false, false
-	s.Address = databasetest.Through(t, s.Address, func(sql string) databasetest.Fault {
-		mu.Lock()
-		now := begun && !frozen // it has the lock, and sends nothing more
-		frozen, begun = frozen || now, begun || strings.Contains(sql, after)
-		mu.Unlock()
-		if now {
-			close(at)
-			<-thaw
-		}
-		return databasetest.None
-	})
-	goesOn = sync.OnceFunc(func() { close(thaw) })
-	t.Cleanup(goesOn)
-	return at, goesOn
-}
-
 // A node that stands still while it has the row of the tenant, or makes what all tenants need, keeps nobody waiting for longer than a few seconds: neither another run of the same attempt, which ends nothing of it.
 func TestANodeThatIsFrozenWithTheTenant(t *testing.T) {
 	t.Parallel()
@@ -93,7 +73,9 @@ func TestANodeThatIsFrozenWithTheTenant(t *testing.T) {
 			s, _ := setup(t)
 			require.NoError(t, s.Take(t.Context()))
 			again := *s
-			at, goesOn := freeze(t, s, c.after)
+			var at <-chan struct{}
+			var goesOn func()
+			s.Address, at, goesOn = databasetest.Freeze(t, again.Address, c.after)
 			ended := make(chan error, 1)
 			go func() { ended <- c.do(context.WithoutCancel(t.Context()), s) }()
 			<-at
