@@ -42,15 +42,20 @@ type world struct {
 	shared       *pgxpool.Config
 	db           *tenantdb.DB
 	silent       atomic.Value // how tenants begin whose acknowledgements have no answer
+	unheard      chan string  // the epochs of those
 	refused      atomic.Value // the same of those that are refused
 }
 
 func setup(t *testing.T) *world {
 	env := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
-	w := &world{T: t, nc: env.NC, js: env.JS}
+	w := &world{T: t, nc: env.NC, js: env.JS, unheard: make(chan string, 100)}
 	_, err := env.NC.Subscribe(env.Names.Seen("*", "*"), func(m *nats.Msg) { // the server's part
 		key, err := env.Names.ParseSeen(m.Subject)
 		if name, _ := w.silent.Load().(string); name != "" && strings.HasPrefix(key, name) {
+			select {
+			case w.unheard <- string(m.Data):
+			default: // nobody asks
+			}
 			return
 		}
 		if name, _ := w.refused.Load().(string); name != "" && strings.HasPrefix(key, name) {
