@@ -56,7 +56,7 @@ func TestWhatIsNotUsedIsNotAcknowledged(t *testing.T) {
 	}
 }
 
-// What was acknowledged lives on for a while after a tenant was forgotten, and a switch waits for who has said it: so a new epoch is acknowledged, again where that is lost, until nothing is known of it any more.
+// What was acknowledged lives on for a while after a tenant was forgotten, and a switch waits for who has said it: so a new epoch is acknowledged, again where that is lost, or the server cannot store it now, until nothing is known of it any more.
 func TestANewEpochOfATenantThatWasForgotten(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -95,6 +95,19 @@ func TestANewEpochOfATenantThatWasForgotten(t *testing.T) {
 	w.silent.Store("")
 	w.db.Once(time.Now())
 	says("3")
+	refused := func(epoch int64, code int, why string) {
+		t.Helper()
+		before := w.db.Refused()
+		w.refused.Store(refusal{"acme", code, why})
+		tell(epoch)
+		require.Eventually(t, func() bool { return w.db.Refused() > before && done() }, 10*time.Second, 10*time.Millisecond)
+		w.refused.Store(refusal{})
+		w.db.Once(time.Now())
+	}
+	refused(4, 503, "it was not stored")
+	require.Equal(t, "4", w.acknowledged("acme"))
+	refused(5, 400, "there are 65536 resolvers already")
+	require.Equal(t, "4", w.acknowledged("acme"), "a switch does not wait for who was refused")
 	w.db.Once(time.Now().Add(2 * tenantdb.SeenLife))
 	require.Zero(t, w.db.Gone())
 }
@@ -103,7 +116,7 @@ func TestANewEpochOfATenantThatWasForgotten(t *testing.T) {
 func TestRefusedAcknowledgementsAreCounted(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	w.refused.Store("many")
+	w.refused.Store(refusal{"many", 400, "there are 65536 resolvers already"})
 	var lines strings.Builder
 	db, err := tenantdb.Open(t.Context(), tenantdb.Options{JetStream: w.js, Keys: w.keys, Shared: w.shared, Log: slog.New(slog.NewTextHandler(&lines, nil))})
 	require.NoError(t, err)

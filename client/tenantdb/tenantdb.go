@@ -33,6 +33,9 @@ const (
 // SeenLife is how long an acknowledgement lives. It is renewed three times within that.
 const SeenLife = 15 * time.Second
 
+// untaken is the code of an acknowledgement that no switch waits for. With another one it was not stored for now.
+const untaken = 400
+
 // idleAfter is how long a tenant is acknowledged after it was acquired last: a process that has served thousands once does not say so for ever.
 const idleAfter = time.Minute
 
@@ -266,16 +269,25 @@ func (d *DB) acknowledge(name string) {
 	if err != nil {
 		return
 	}
+	var said struct {
+		Error *struct {
+			Code        int
+			Description string
+		}
+	}
+	switch err := json.Unmarshal(answer.Data, &said); {
+	case err != nil:
+		return
+	case said.Error != nil:
+		d.warn(name, said.Error.Description)
+		if said.Error.Code != untaken {
+			return
+		}
+	}
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	if g, left := d.gone[name]; left {
 		d.gone[name] = gone{max(g.epoch, epoch), time.Now()}
-	}
-	d.mu.Unlock()
-	var said struct {
-		Error *struct{ Description string }
-	}
-	if json.Unmarshal(answer.Data, &said) == nil && said.Error != nil {
-		d.warn(name, said.Error.Description)
 	}
 }
 

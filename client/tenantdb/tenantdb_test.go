@@ -43,7 +43,14 @@ type world struct {
 	db           *tenantdb.DB
 	silent       atomic.Value // how tenants begin whose acknowledgements have no answer
 	unheard      chan string  // the epochs of those
-	refused      atomic.Value // the same of those that are refused
+	refused      atomic.Value // a refusal, of those that are refused
+}
+
+// refusal is how the server refuses what is said of tenants that begin so.
+type refusal struct {
+	tenants string
+	code    int
+	why     string
 }
 
 func setup(t *testing.T) *world {
@@ -58,8 +65,8 @@ func setup(t *testing.T) *world {
 			}
 			return
 		}
-		if name, _ := w.refused.Load().(string); name != "" && strings.HasPrefix(key, name) {
-			if err := m.Respond([]byte(`{"error":{"code":400,"description":"there are 65536 resolvers already"}}`)); err != nil {
+		if r, _ := w.refused.Load().(refusal); r.tenants != "" && strings.HasPrefix(key, r.tenants) {
+			if err := m.Respond(fmt.Appendf(nil, `{"error":{"code":%d,"description":%q}}`, r.code, r.why)); err != nil {
 				t.Error(err)
 			}
 			return
