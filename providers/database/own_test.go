@@ -1,12 +1,14 @@
 package database_test
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database"
 	"github.com/bcc94042/instar/providers/database/cutover"
@@ -98,6 +100,42 @@ func TestATableOfTheApplicationsOwnThatLacksSomething(t *testing.T) {
 	}
 	require.Equal(t, "0", databasetest.Ask(t, s.p.Source, `select count(*)::text from pg_namespace where nspname = 'instar'`))
 	require.NoError(t, exec(t, pg.Address{DSN: s.p.Source.DSN}, `drop table public.tenant_runtime`))
+	s.command("retry", ``)
+	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
+}
+
+// A tenant that was moved under its uuid in upper case, as by an earlier version, is not moved again under the name that is taken now: its rows in the shared database are old.
+func TestATenantThatIsElsewhereIsNotMovedAgain(t *testing.T) {
+	t.Parallel()
+	const tenant = "9f9619ff-8b86-d011-b42d-00cf4fc964ff"
+	s := setup(t, tenant)
+	elsewhere, err := pg.DatabaseName(strings.ToUpper(tenant))
+	require.NoError(t, err)
+	databasetest.Forget(t, pg.Address{DSN: s.p.Server.DSN}, elsewhere)
+	s.command("request", `{"mode":"snapshot","allowEmpty":true,"enterpriseId":"`+strings.ToUpper(tenant)+`"}`)
+	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
+	databasetest.Exec(t, s.p.Source, `alter table public.tenant_runtime alter enterprise_id type uuid using enterprise_id::uuid`)
+
+	first := s.e
+	s.e = machine.Machine.New("default", tenant, "again")
+	s.command("request", `{"mode":"snapshot"}`)
+	require.Equal(t, "dedicated_db "+elsewhere, s.runtime())
+	require.Equal(t, "PREFLIGHT_FAILED", s.e.LastError.Code)
+	require.Contains(t, s.e.LastError.Message, "leads the tenant "+tenant+" to "+elsewhere)
+	body, err := json.Marshal(machine.Task{Request: machine.RequestBody{EnterpriseID: tenant, Mode: machine.ModeSnapshot}})
+	require.NoError(t, err)
+	for _, effect := range []string{"allocate", machine.ActionCheck} { // of one that was planned before
+		s.e.Version++
+		r := s.p.Perform(t.Context(), machines.Task{Namespace: "default", Parent: tenant, ID: "again", Effect: effect, Fence: s.e.Version, Data: body})
+		require.NotNil(t, r.Failure, effect)
+		require.Contains(t, r.Failure.Message, "to "+elsewhere, effect)
+		require.False(t, r.Failure.Retryable, effect)
+	}
+	again := s.e
+	s.e = first
+	s.command("revert", `{"discardWrites":true}`)
+	require.Equal(t, machine.RolledBack, s.e.State, "%v", s.e.LastError)
+	s.e = again
 	s.command("retry", ``)
 	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
 }

@@ -37,6 +37,9 @@ func (j *job) plan(ctx context.Context) (any, error) {
 	if len(reasons) > 0 {
 		return nil, pg.Refuse("%d things keep the tenant from being moved: %s", len(reasons), strings.Join(reasons, "; "))
 	}
+	if err := j.source.Elsewhere(ctx, j.name); err != nil {
+		return nil, err
+	}
 	rows, err := j.mover.Estimate(ctx)
 	if err != nil {
 		return nil, err

@@ -61,8 +61,16 @@ func (j *job) try(ctx context.Context, sealed string) error {
 	return j.Server.Try(ctx, j.name, c)
 }
 
-// elsewhere refuses to make a database what the shared one says while the tenant is in it: the session is older than that, as after a backup of the store was restored.
+// elsewhere refuses to go on to a database while the shared one says that the tenant is in it, or in another one.
 func (j *job) elsewhere(ctx context.Context) error {
+	if err := j.inside(ctx); err != nil {
+		return err
+	}
+	return j.source.Elsewhere(ctx, j.name)
+}
+
+// inside refuses to make a database, or to take one back, while the shared one says that the tenant is in it: the session is older than that, as after a backup of the store was restored.
+func (j *job) inside(ctx context.Context) error {
 	there, err := j.routed(ctx)
 	if err == nil && there {
 		err = pg.Refuse("the tenant %s is in this database already (%s): resolve as ready", j.body.Request.EnterpriseID, j.name)
@@ -72,11 +80,8 @@ func (j *job) elsewhere(ctx context.Context) error {
 
 // routed reports whether the routing leads to the session's database.
 func (j *job) routed(ctx context.Context) (bool, error) {
-	now, err := j.source.Read(ctx)
-	if pg.NotSetUp(err) {
-		return false, nil
-	}
-	return now.DatabaseName == j.name, err
+	named, err := j.source.Named(ctx)
+	return named == j.name, err
 }
 
 // credentials are new ones, also sealed.

@@ -82,7 +82,7 @@ func (j *job) unsettled(ctx context.Context, err error) bool {
 // guarded performs one action. The fence and the database of a tenant that is in it stay: the actions before these led it elsewhere, or the session is older than its switch.
 func (j *job) guarded(ctx context.Context, a machine.Action, anothers bool) error {
 	if !anothers && (a.Name == machine.ActionLift || a.Name == "delete_database") {
-		if err := j.elsewhere(ctx); err != nil {
+		if err := j.inside(ctx); err != nil {
 			return err
 		}
 	}
@@ -127,7 +127,7 @@ func (j *job) act(ctx context.Context, a machine.Action) error {
 		_, err := j.source.Switch(ctx, cutover.Runtime{IsolationMode: cutover.Dedicated, Status: Deprovisioned})
 		return err
 	case machine.ActionCheck:
-		return j.elsewhere(ctx)
+		return j.inside(ctx)
 	case machine.ActionAdmit:
 		return j.letIn(ctx)
 	case machine.ActionSettle:

@@ -176,6 +176,10 @@ func TestTheRuntimeIsSwitchedAndGivenBackAsItWas(t *testing.T) {
 	previous, err := s.Snapshot(t.Context())
 	require.NoError(t, err)
 	to := cutover.Runtime{IsolationMode: cutover.Dedicated, DatabaseID: "t1/tenant_acme", DatabaseHost: "h:1", DatabaseName: "tenant_acme", Status: "active"}
+	databasetest.Exec(t, s.Address, `update public.tenant_runtime set database_name = 'tenant_ACME'`)
+	_, err = s.KeepAndSwitch(t.Context(), to, nil)
+	require.ErrorContains(t, err, "leads the tenant acme to tenant_ACME", "somebody else has moved it")
+	databasetest.Exec(t, s.Address, `update public.tenant_runtime set database_name = null`)
 	for range 2 {
 		now, err := s.KeepAndSwitch(t.Context(), to, nil)
 		require.NoError(t, err)

@@ -61,6 +61,33 @@ func (s *Source) Read(ctx context.Context) (r Runtime, err error) {
 	return r, err
 }
 
+// Named is the database that the row names, or "". The table may lack what [Source.Setup] adds.
+func (s *Source) Named(ctx context.Context) (database string, err error) {
+	err = s.with(ctx, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `select coalesce(max(database_name), '') from `+s.runtime()+` where enterprise_id = $1`, s.Enterprise).Scan(&database)
+	})
+	if pg.NotSetUp(err) {
+		err = nil
+	}
+	return database, err
+}
+
+// Elsewhere refuses a tenant that the row leads to another database than its own, as one that was moved under another name for the same row, or by hand: its rows in the shared database are old.
+func (s *Source) Elsewhere(ctx context.Context, own string) error {
+	named, err := s.Named(ctx)
+	if err == nil {
+		err = s.elsewhere(named, own)
+	}
+	return err
+}
+
+func (s *Source) elsewhere(named, own string) error {
+	if named == "" || named == own {
+		return nil
+	}
+	return pg.Refuse("the routing leads the tenant %s to %s already, which is not this session's (%s): revert the session that has moved it there, perhaps under another name, or write its row in tenant_runtime without a database if it is to be shared", s.Enterprise, named, own)
+}
+
 // SameTenant is the condition in SQL that a row r of the table of the runtime, as SQL writes it, is that of the attempt a: as texts, as their types differ. Of a uuid, which is told in lower case, a tenant may have been moved under its name in upper case.
 func SameTenant(runtime string) string {
 	return `r.enterprise_id::text = case (select atttypid::regtype::text from pg_attribute where attrelid = ` + pg.Literal(runtime) + `::regclass and attname = 'enterprise_id') when 'uuid' then lower(a.enterprise_id) else a.enterprise_id end`
@@ -116,10 +143,13 @@ func (s *Source) KeepAndSwitch(ctx context.Context, to Runtime, tables []string)
 	})
 }
 
-// fencedFor fails where the row would be pointed elsewhere, and tables are not fenced.
+// fencedFor fails where the row would be pointed elsewhere, and tables are not fenced, or it was pointed to another database meanwhile.
 func (s *Source) fencedFor(ctx context.Context, tx pgx.Tx, to Runtime, tables []string) error {
 	now, err := s.read(ctx, tx)
 	if to.Epoch = now.Epoch; err != nil || now == to {
+		return err
+	}
+	if err := s.elsewhere(now.DatabaseName, to.DatabaseName); err != nil {
 		return err
 	}
 	open, err := s.open(ctx, tx, tables)
