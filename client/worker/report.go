@@ -18,24 +18,17 @@ const maxResult = 255 << 10
 const maxCode, maxMessage = 256, 1024
 
 // report sends the result until it is stored, or ctx ends: nobody waits for it any more, or the worker is to stop.
-func (k *kind) report(ctx context.Context, t *Task[json.RawMessage], out any, failed error) error {
+func (k *kind) report(ctx context.Context, t *Task[json.RawMessage], data json.RawMessage, failed *Failure) error {
 	command, body := k.done, any(nil)
 	if failed == nil {
-		data, err := json.Marshal(out)
-		if err != nil {
-			failed = &Failure{Code: "result-unwritable", Message: err.Error()}
-		} else if most := min(k.w.opts.NC.MaxPayload()-4096, maxResult); most > 0 && int64(len(data)) > most { // with room for its headers
+		if most := min(k.w.opts.NC.MaxPayload()-4096, maxResult); most > 0 && int64(len(data)) > most { // with room for its headers
 			failed = &Failure{Code: "result-too-large", Message: fmt.Sprintf("the result has %d bytes, %d are possible", len(data), most)}
 		}
-		body = map[string]any{"attempt": t.Attempt, "data": json.RawMessage(data)}
+		body = map[string]any{"attempt": t.Attempt, "data": data}
 	}
 	if failed != nil {
-		var f *Failure
-		if !errors.As(failed, &f) {
-			f = &Failure{Code: "failed", Message: failed.Error(), Retryable: true}
-		}
-		short := *f
-		short.Code, short.Message = clip(f.Code, maxCode), clip(f.Message, maxMessage)
+		short := *failed
+		short.Code, short.Message = clip(failed.Code, maxCode), clip(failed.Message, maxMessage)
 		command, body = "failed", map[string]any{"effect": t.Effect, "attempt": t.Attempt, "failure": short}
 	}
 	raw, err := json.Marshal(body)
@@ -57,6 +50,18 @@ func (k *kind) report(ctx context.Context, t *Task[json.RawMessage], out any, fa
 			return fmt.Errorf("cannot send the result: %w", err)
 		}
 	}
+}
+
+// failure is what the error of a handler says.
+func failure(err error) *Failure {
+	var f *Failure
+	switch {
+	case !errors.As(err, &f):
+		return &Failure{Code: "failed", Message: err.Error(), Retryable: true}
+	case f == nil: // a pointer to none is an error that is not nil
+		return &Failure{Code: "internal", Message: "the handler returned a nil failure", Retryable: true}
+	}
+	return f
 }
 
 // clip leaves out the end of a text that is longer, and says so.

@@ -234,10 +234,11 @@ func (k *kind) task(work context.Context, m *delivery) error {
 		defer close(watched)
 		k.watch(ctx, end, &t, m)
 	}()
-	out, err := k.call(ctx, t)
+	data, failed := k.call(ctx, t)
+	var err error
 	cause := context.Cause(ctx)
 	if cause == nil { // it is kept in progress until the result is stored
-		err = k.report(ctx, &t, out, err)
+		err = k.report(ctx, &t, data, failed)
 		cause = context.Cause(ctx)
 	}
 	end(nil)
@@ -265,15 +266,22 @@ func fresh(m *nats.Msg) bool {
 	return err == nil && meta.NumDelivered == 1 && time.Since(meta.Timestamp).Abs() < youngest
 }
 
-// call is the handler. What it panics with is a failure.
-func (k *kind) call(ctx context.Context, t Task[json.RawMessage]) (out any, err error) {
+// call is the handler, and what it returned as it is sent. What panics is a failure: methods of what it returned are its own, too.
+func (k *kind) call(ctx context.Context, t Task[json.RawMessage]) (data json.RawMessage, failed *Failure) {
 	defer func() {
 		if p := recover(); p != nil {
 			k.w.opts.Log.Error("a handler panics", "machine", k.machine, "effect", k.effect, "key", t.Key(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			err = &Failure{Code: "internal", Message: "the worker failed unexpectedly", Retryable: true}
+			failed = &Failure{Code: "internal", Message: "the worker failed unexpectedly", Retryable: true}
 		}
 	}()
-	return k.perform(ctx, t)
+	out, err := k.perform(ctx, t)
+	if err != nil {
+		return nil, failure(err)
+	}
+	if data, err = json.Marshal(out); err != nil {
+		return nil, &Failure{Code: "result-unwritable", Message: err.Error()}
+	}
+	return data, nil
 }
 
 // watch says that the task is in progress, and ends the context when nobody waits for it. It asks when the task has run for a moment, with each heartbeat, and when something

@@ -231,7 +231,7 @@ func TestDoubleDelivery(t *testing.T) {
 	w.ask("a", "x")
 	task := <-begun
 	second := &kind{w: k, machine: "thing", effect: "work", done: consumertest.Things.Effects[0].Done}
-	require.NoError(t, second.report(t.Context(), &Task[json.RawMessage]{Machine: "thing", Namespace: "default", ID: "a", Effect: "work", Attempt: task.Attempt}, how{"second"}, nil))
+	require.NoError(t, second.report(t.Context(), &Task[json.RawMessage]{Machine: "thing", Namespace: "default", ID: "a", Effect: "work", Attempt: task.Attempt}, json.RawMessage(`{"how":"second"}`), nil))
 	require.Equal(t, "second", w.Reaches("a", "open").Data.(*consumertest.Thing).Text)
 	close(release)
 	w.Eventually("the task is gone", func() bool { return len(w.Stream(streams.EffectStream, "instar.fx.>")) == 0 })
