@@ -6,8 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/internal/postgres"
@@ -48,9 +50,7 @@ func TestATaskIsQueuedByATransaction(t *testing.T) {
 		return ids[len(more)].String()
 	}
 
-	bin := filepath.Join(t.TempDir(), "outbox-tasks")
-	out, err := exec.Command("go", "build", "-o", bin, filepath.Join("..", "..", "docs", "examples", "outbox-tasks")).CombinedOutput()
-	require.NoError(t, err, string(out))
+	bin := outboxTasks(t)
 	begin := func() *exec.Cmd {
 		cmd := exec.Command(bin, r.nats)
 		runs(t, cmd)
@@ -71,4 +71,45 @@ func TestATaskIsQueuedByATransaction(t *testing.T) {
 	begin()
 	r.comes("/v1/tasks/"+eve, "succeeded")
 	require.Len(t, r.ok("GET", "/v1/repositories/greetings/tasks", "")["items"], 2)
+}
+
+func outboxTasks(t *testing.T) (bin string) {
+	t.Helper()
+	bin = filepath.Join(t.TempDir(), "outbox-tasks")
+	out, err := exec.Command("go", "build", "-o", bin, filepath.Join("..", "..", "docs", "examples", "outbox-tasks")).CombinedOutput()
+	require.NoError(t, err, string(out))
+	return bin
+}
+
+// Where a queue is full, the example asks again when it was told to, and asks for nothing else: its repository is there, and would refuse to be made each time.
+func TestATaskWaitsOutsideOfAFullQueue(t *testing.T) {
+	t.Parallel()
+	r := start(t, nil)
+	nc, err := nats.Connect(r.nats)
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := nc.JetStream()
+	require.NoError(t, err)
+	_, err = js.AddStream(&nats.StreamConfig{Name: "OUTBOX", Subjects: []string{"outbox.>"}})
+	require.NoError(t, err)
+	said, _ := runs(t, exec.Command(outboxTasks(t), r.nats))
+	r.comes("/v1/repositories/greetings", "ready")
+	r.ok("POST", "/v1/repositories/greetings/configure", `{"cap":1}`)
+	for _, name := range []string{"ada", "bob", "eve"} {
+		_, err := js.PublishMsg(&nats.Msg{Subject: "outbox.guest." + name + ".greeting.wanted", Header: nats.Header{"ce-id": {name}}, Data: []byte(`{"name":"` + name + `"}`)})
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool { return strings.Count(said.String(), "has 1 queued tasks, as many as it may") >= 2 }, time.Minute, 20*time.Millisecond)
+	r.ok("POST", "/v1/repositories/greetings/configure", `{"cap":3}`)
+	for _, name := range []string{"ada", "bob", "eve"} {
+		r.comes("/v1/tasks/"+name, "queued")
+	}
+	require.NotContains(t, strings.Join(r.events("/v1/repositories/greetings"), " "), "refused")
+	require.Contains(t, said.String(), "as many as it may; again in 5s")
+
+	r.ok("POST", "/v1/repositories/greetings/delete", `{}`)
+	r.comes("/v1/repositories/greetings", "deleted")
+	_, err = js.PublishMsg(&nats.Msg{Subject: "outbox.guest.kim.greeting.wanted", Header: nats.Header{"ce-id": {"kim"}}, Data: []byte(`{"name":"kim"}`)})
+	require.NoError(t, err)
+	r.comes("/v1/tasks/kim", "queued")
 }

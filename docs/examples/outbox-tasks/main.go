@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -88,8 +89,15 @@ func run(ctx context.Context, url string) error {
 			fmt.Fprintln(os.Stderr, "left out:", err)
 			_ = m.Term()
 		default: // it comes again
-			fmt.Fprintln(os.Stderr, err)
-			_ = m.NakWithDelay(time.Second)
+			wait, no := time.Second, &refusal{}
+			if errors.As(err, &no) {
+				wait = max(wait, no.after)
+			}
+			fmt.Fprintf(os.Stderr, "%v; again in %v\n", err, wait)
+			_ = m.NakWithDelay(wait)
+			if no.code != "404" { // of all that a task needs only its repository is looked for by name
+				continue
+			}
 			if err := prepare(ctx, nc); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 			}
@@ -97,7 +105,7 @@ func run(ctx context.Context, url string) error {
 	}
 }
 
-// prepare has the repository of the tasks be there. It is asked for without an id: an answer of before would not say that it was deleted since.
+// prepare has the repository of the tasks be there. It is asked for without an id: an answer of before would not say that it was deleted since. Where it is there, its timeline has one more refusal.
 func prepare(ctx context.Context, nc *nats.Conn) error {
 	return ask(ctx, nc, "repository.default."+repository+".create", "", map[string]any{})
 }
@@ -111,6 +119,14 @@ func queue(ctx context.Context, nc *nats.Conn, m jetstream.Msg) error {
 
 // errNever says that no other try of a command would be taken.
 var errNever = errors.New("it can be no task")
+
+// refusal is an answer by which nothing was stored. Its code is that of HTTP.
+type refusal struct {
+	why, code string
+	after     time.Duration // the least wait before another try
+}
+
+func (r *refusal) Error() string { return r.why }
 
 // ask sends a command, under an id if there is one, and is content when what it is to make is there.
 func ask(ctx context.Context, nc *nats.Conn, command, id string, body any) error {
@@ -142,8 +158,10 @@ func ask(ctx context.Context, nc *nats.Conn, command, id string, body any) error
 		switch code := answer.Header.Get("Nats-Service-Error-Code"); code {
 		case "400", "413", "422":
 			return fmt.Errorf("%s: %w: %s", command, errNever, why)
+		default:
+			seconds, _ := strconv.Atoi(answer.Header.Get("Retry-After")) // not all have it
+			return fmt.Errorf("%s: %w", command, &refusal{why, code, time.Duration(seconds) * time.Second})
 		}
-		return fmt.Errorf("%s: %s", command, why)
 	}
 	if err := json.Unmarshal(answer.Data, &a); err != nil {
 		return fmt.Errorf("%s: %w", command, err)
