@@ -203,10 +203,11 @@ type matcher struct {
 	states   []*state // nil: any
 	labels   []selection
 	parent   string
-	problems map[string]string // nil: any
-	bounds   [4]int64          // updated after, before, created after, before; 0: none
-	since    int64             // before; 0: none
-	prefix   string            // of the last token
+	problems map[string]string
+	troubled bool     // only those with a problem
+	bounds   [4]int64 // updated after, before, created after, before; 0: none
+	since    int64    // before; 0: none
+	prefix   string   // of the last token
 	keys     map[string]struct{}
 }
 
@@ -217,7 +218,7 @@ type selection struct {
 }
 
 func (t *table) matcher(q *Query) matcher {
-	m := matcher{bounds: [4]int64{nanos(q.UpdatedAfter), nanos(q.UpdatedBefore), nanos(q.CreatedAfter), nanos(q.CreatedBefore)}, since: nanos(q.SinceBefore), prefix: q.IDPrefix, keys: q.Keys}
+	m := matcher{problems: t.problems, troubled: q.Problems, bounds: [4]int64{nanos(q.UpdatedAfter), nanos(q.UpdatedBefore), nanos(q.CreatedAfter), nanos(q.CreatedBefore)}, since: nanos(q.SinceBefore), prefix: q.IDPrefix, keys: q.Keys}
 	if q.Namespace == "" {
 		m.parent = q.Parent
 	}
@@ -254,7 +255,6 @@ func (t *table) matcher(q *Query) matcher {
 		narrow([]*set{t.among(q.Keys)})
 	}
 	if q.Problems {
-		m.problems = t.problems
 		narrow([]*set{t.troubled()})
 	}
 	return m
@@ -285,7 +285,7 @@ func (m *matcher) match(r *row) bool {
 		return false
 	}
 	for i := range m.labels {
-		if !m.labels[i].match(r.labels) {
+		if !m.labels[i].match(r, m.problems) {
 			return false
 		}
 	}
@@ -294,7 +294,7 @@ func (m *matcher) match(r *row) bool {
 			return false
 		}
 	}
-	if m.problems != nil && m.problems[r.key] == "" {
+	if m.troubled && m.problems[r.key] == "" {
 		return false
 	}
 	if m.prefix != "" && !strings.HasPrefix(r.key[strings.LastIndexByte(r.key, '.')+1:], m.prefix) {

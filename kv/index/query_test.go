@@ -76,7 +76,7 @@ func (m naive) match(q Query, i Item) bool {
 	}
 	for _, s := range q.Labels {
 		v, ok := i.Labels[s.Label]
-		if !ok && s.Absent != "" {
+		if !ok && s.Absent != "" && i.Problem == "" {
 			v, ok = s.Absent, true
 		}
 		in := ok && slices.Contains(s.Values, v)

@@ -22,7 +22,7 @@ type Selector struct {
 	Label  string
 	Op     Op
 	Values []string // one for Equal and NotEqual, any number for In, none for Exists
-	Absent string   // what an item counts as that does not have the label; empty is nothing
+	Absent string   // what an item counts as that does not have the label, and can be read; empty is nothing
 }
 
 func (s Selector) String() string {
@@ -110,9 +110,9 @@ func (s *selection) sets() []*set {
 	return sets
 }
 
-func (s *selection) match(c *labelSet) bool {
-	l := c.value(s.Label)
-	if l == nil && s.Absent != "" {
+func (s *selection) match(r *row, problems map[string]string) bool {
+	l := r.labels.value(s.Label)
+	if l == nil && s.Absent != "" && problems[r.key] == "" { // one that cannot be read may have it
 		return s.Op == Exists || slices.Contains(s.Values, s.Absent) == (s.Op != NotEqual)
 	}
 	switch s.Op {
