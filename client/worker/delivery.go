@@ -8,7 +8,7 @@ import (
 )
 
 // errHeld says that the server has heard nothing for so long that it may have given a task to another worker.
-var errHeld = errors.New("the worker was held up, and another one may have the task by now")
+var errHeld = errors.New("the worker was held up or cut off, and another one may have the task by now")
 
 // delivery is the message of a task, and when the server was last known to have it as one of this worker. It is for one goroutine at a time.
 type delivery struct {

@@ -15,11 +15,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// pull is how long one request for tasks waits. It is not cut off when the worker stops: the server could send a task to nobody then.
+// pull is how long one request for tasks waits, at most: within an ack wait several are answered. It is not cut off when the worker stops: the server could send a task to nobody then.
 const pull = time.Second
-
-// overdue is when a request that was not answered has been lost.
-const overdue = pull + time.Second/2
 
 // errGone says that the consumer is to be looked up anew.
 var errGone = errors.New("the queue is gone")
@@ -28,11 +25,13 @@ var errGone = errors.New("the queue is gone")
 type puller struct {
 	k              *kind
 	subject, inbox string          // of requests, and of what comes
+	expires        time.Duration   // of a request
 	asked          int             // tasks that may still come
+	missed         bool            // requests were given up for lost, and nothing has come since
 	running        map[string]bool // by where their messages are in the stream
 	ended          chan string     // has room for all
 	last           time.Time       // when the last request was sent
-	looked         time.Time       // when the last look at what comes was
+	heard          time.Time       // when the last word of the server came, or nothing was asked: what comes was sent later
 }
 
 func (k *kind) puller() *puller {
@@ -52,15 +51,15 @@ func (p *puller) take(ctx, work context.Context, cons jetstream.Consumer) (err e
 	k, most := p.k, p.k.w.opts.Concurrency
 	nc, info := k.w.opts.NC, cons.CachedInfo()
 	p.inbox, p.subject, p.asked = nc.NewInbox(), k.w.api+".CONSUMER.MSG.NEXT."+info.Stream+"."+info.Name, 0
+	p.expires, p.heard, p.missed = min(pull, k.ackWait/8), time.Now(), false
 	arriving := make(chan *nats.Msg, 2*most+64) // no more can come
 	sub, err := nc.ChanSubscribe(p.inbox, arriving)
 	if err != nil {
 		return fmt.Errorf("cannot ask for tasks: %w", err)
 	}
 	defer func() { _ = sub.Unsubscribe() }() // the connection may be closed
-	tick := time.NewTicker(max(min(pull/4, k.ackWait/8), 10*time.Millisecond))
+	tick := time.NewTicker(max(p.expires/4, 10*time.Millisecond))
 	defer tick.Stop()
-	p.looked = time.Now()
 	over := ctx.Done()
 	for over != nil || p.asked > 0 {
 		if err := p.look(); err != nil {
@@ -80,14 +79,15 @@ func (p *puller) take(ctx, work context.Context, cons jetstream.Consumer) (err e
 				if err := p.status(m); err != nil {
 					return err
 				}
-				continue
+			} else {
+				p.arrived(work, m, most, over == nil)
 			}
-			p.arrived(work, m, most, over == nil)
+			p.heard, p.missed = time.Now(), false
 		case id := <-p.ended:
 			delete(p.running, id)
 		case <-tick.C:
-			if p.asked > 0 && time.Since(p.last) > overdue {
-				p.asked = 0
+			if p.asked > 0 && time.Since(p.last) > p.expires+pull/2 {
+				p.asked, p.missed = 0, true
 			}
 			if nc.IsClosed() {
 				return nats.ErrConnectionClosed
@@ -99,11 +99,14 @@ func (p *puller) take(ctx, work context.Context, cons jetstream.Consumer) (err e
 	return nil
 }
 
-// look fails where nobody has looked for so long that what has come since may be with another worker: it is read by nobody then, and comes again.
+// look fails where nothing was heard of the server for so long that what it has sent since may be with another worker: it is read by nobody then, and comes again. The server answers each
+// request, so it makes no difference whether this worker was held up or what was sent was: the network may bring it late.
 func (p *puller) look() error {
-	before := p.looked
-	if p.looked = time.Now(); late(before, p.k.ackWait) {
+	if late(p.heard, p.k.ackWait) {
 		return errHeld
+	}
+	if p.asked == 0 && !p.missed {
+		p.heard = time.Now()
 	}
 	return nil
 }
@@ -128,7 +131,7 @@ func (p *puller) arrived(work context.Context, m *nats.Msg, most int, stopping b
 func (p *puller) begin(work context.Context, m *nats.Msg, id string) {
 	p.running[id] = true
 	p.k.running.Add(1)
-	d := &delivery{Msg: m, wait: p.k.ackWait, alive: time.Now()}
+	d := &delivery{Msg: m, wait: p.k.ackWait, alive: p.heard}
 	go func() {
 		defer func() { p.k.running.Add(-1); p.ended <- id }()
 		if err := p.k.task(work, d); err != nil {
@@ -143,7 +146,7 @@ func (p *puller) ask(most int) error {
 	if free < 1 || p.asked > 0 && free < most/4+1 {
 		return nil
 	}
-	raw, err := json.Marshal(map[string]any{"batch": free, "expires": pull})
+	raw, err := json.Marshal(map[string]any{"batch": free, "expires": p.expires})
 	if err != nil {
 		return err
 	}
