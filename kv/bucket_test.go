@@ -1,10 +1,13 @@
 package kv
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -97,4 +100,44 @@ func TestConflictKnowsBothCodes(t *testing.T) {
 	require.True(t, Conflict(fmt.Errorf("wrapped: %w", &jetstream.APIError{ErrorCode: 10164})))
 	require.False(t, Conflict(&jetstream.APIError{ErrorCode: 10059}))
 	require.False(t, Conflict(nil))
+}
+
+// A request that is lost with the connection has no answer, and whoever has much time does not wait for one all the while.
+func TestARequestThatIsLostIsGivenUp(t *testing.T) {
+	t.Parallel()
+	n := kvtest.Start(t)
+	n.Create(t, "things")
+	nc, err := nats.Connect(n.NC.ConnectedUrl(), nats.ReconnectBufSize(1<<20), nats.MaxReconnects(-1)) // which takes requests while there is no server
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(200*time.Millisecond))
+	require.NoError(t, err)
+	b, err := Open(t.Context(), js, "things", JSON[thing]())
+	require.NoError(t, err)
+	rev, err := b.Put(t.Context(), "default.web", thing{"new"}, 0)
+	require.NoError(t, err)
+	n.Stop()
+	require.Eventually(t, func() bool { return nc.IsReconnecting() }, 10*time.Second, time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	for what, ask := range map[string]func() error{
+		"get":         func() error { _, err := b.Get(ctx, "default.web"); return err },
+		"get dropped": func() error { _, err := b.GetDropped(ctx, "default.web"); return err },
+		"put":         func() error { _, err := b.Put(ctx, "default.web", thing{"ready"}, rev); return err },
+		"purge":       func() error { return b.Purge(ctx, "default.web", rev) },
+		"open":        func() error { _, err := Open(ctx, js, "things", JSON[thing]()); return err },
+	} {
+		done := make(chan error, 1)
+		go func() { done <- ask() }()
+		select {
+		case err := <-done:
+			require.ErrorIs(t, err, context.DeadlineExceeded, what)
+			require.NotErrorIs(t, err, ErrNotFound, what)
+			require.NotErrorIs(t, err, ErrConflict, what)
+		case <-time.After(20 * time.Second):
+			cancel()
+			require.NoError(t, <-done, "%s waits", what)
+		}
+	}
+	require.NoError(t, ctx.Err())
 }

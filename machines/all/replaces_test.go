@@ -25,6 +25,7 @@ func TestCommandsReplaceWhatTheyAreToldToReplace(t *testing.T) {
 		"instance_provisioning upgrade version":    "the data has the one that runs",
 		"instance_provisioning deprovision export": "asked for with each",
 		"service update supersede":                 "of this update; no data has it",
+		"domain retarget detach":                   "of this retarget; the labels tell whose it is",
 	}
 	for _, m := range Machines() {
 		data := members(reflect.TypeOf(m.New("default", "", "a").Data))
