@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/kv/internal/feed"
 	"github.com/bcc94042/instar/streams"
 )
@@ -59,7 +60,7 @@ type Bucket[T any] struct {
 // Open opens a bucket that exists. It refuses one that allows direct reads, because those are stale on replicas right
 // after a write.
 func Open[T any](ctx context.Context, js jetstream.JetStream, name string, c Codec[T]) (*Bucket[T], error) {
-	ctx = undated{ctx}
+	ctx = wait.EachRequest(ctx)
 	kv, err := js.KeyValue(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("kv: cannot open bucket %s: %w", name, err)
@@ -81,7 +82,7 @@ func Open[T any](ctx context.Context, js jetstream.JetStream, name string, c Cod
 // Get returns the newest value of the key, [ErrNotFound] if the leader of the bucket says that there is none, or a
 // [CorruptError]. A value that the leader has and cannot read is [streams.ErrUnreadable].
 func (b *Bucket[T]) Get(ctx context.Context, key string) (Entry[T], error) {
-	ctx = undated{ctx}
+	ctx = wait.EachRequest(ctx)
 	e, err := b.kv.Get(ctx, key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		err = b.absent(ctx, key)
@@ -98,7 +99,7 @@ func (b *Bucket[T]) GetDropped(ctx context.Context, key string) (Entry[T], error
 	if !errors.Is(err, ErrNotFound) {
 		return e, err
 	}
-	m, last := b.st.GetLastMsgForSubject(undated{ctx}, streams.BucketSubject(b.name, key))
+	m, last := b.st.GetLastMsgForSubject(wait.EachRequest(ctx), streams.BucketSubject(b.name, key))
 	switch {
 	case errors.Is(last, jetstream.ErrMsgNotFound):
 		return e, err
@@ -140,7 +141,7 @@ func (b *Bucket[T]) Put(ctx context.Context, key string, value T, rev uint64) (u
 		return 0, fmt.Errorf("kv: cannot encode %s/%s: %w", b.name, key, err)
 	}
 	// Not Create: it takes a deleted key for a missing one. Update with revision 0 does not.
-	next, err := b.kv.Update(undated{ctx}, key, data, rev)
+	next, err := b.kv.Update(wait.EachRequest(ctx), key, data, rev)
 	if err != nil {
 		return 0, b.failed("put", key, rev, err)
 	}
@@ -150,16 +151,11 @@ func (b *Bucket[T]) Put(ctx context.Context, key string, value T, rev uint64) (u
 // Purge deletes the key if it is at revision rev, and leaves a delete marker. It is for keys whose life has ended:
 // whoever remembers the last revision can write the key again.
 func (b *Bucket[T]) Purge(ctx context.Context, key string, rev uint64) error {
-	if err := b.kv.Purge(undated{ctx}, key, jetstream.LastRevision(rev)); err != nil {
+	if err := b.kv.Purge(wait.EachRequest(ctx), key, jetstream.LastRevision(rev)); err != nil {
 		return b.failed("purge", key, rev, err)
 	}
 	return nil
 }
-
-// undated is a context whose end the client does not know: it gives each of its requests the default timeout then, which ends no later than the context.
-type undated struct{ context.Context }
-
-func (undated) Deadline() (end time.Time, ok bool) { return end, false }
 
 func (b *Bucket[T]) failed(verb, key string, rev uint64, err error) error {
 	if Conflict(err) {

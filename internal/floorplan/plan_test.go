@@ -79,9 +79,9 @@ var plan = []room{
 		"internal/postgres", "streams", "streams/embedded", "streams/outbox", "streams/outbox/relay/session", "streams/outbox/relay/sink", "streams/streamstest",
 	}, outside: []string{natsgo, pgx, uuid, testify, "go.uber.org/goleak"}},
 
-	{path: "kv/...", ours: []string{"internal/boottime", "kv/...", "streams", "streams/publish"}, outside: []string{natsgo}},
+	{path: "kv/...", ours: []string{"internal/boottime", "internal/wait", "kv/...", "streams", "streams/publish"}, outside: []string{natsgo}},
 	{path: "kv/index", ours: []string{"internal/boottime", "internal/jsonscan", "kv/internal/feed"}, outside: []string{natsgo, "github.com/tidwall/btree"}, tests: []string{"kv/kvtest", "streams"}},
-	{path: "kv/certificates", ours: []string{"kv", "streams"}, outside: []string{natsgo, nuid, "github.com/caddyserver/certmagic"}, tests: []string{"kv/kvtest"}}, // certmagic's storage
+	{path: "kv/certificates", ours: []string{"internal/wait", "kv", "streams"}, outside: []string{natsgo, nuid, "github.com/caddyserver/certmagic"}, tests: []string{"kv/kvtest"}}, // certmagic's storage
 	{path: "kv/kvtest", ours: []string{"streams"}, outside: []string{nats, testify}},
 
 	{path: "providers/...", ours: []string{"internal/ownfile", "internal/panics", "internal/pdeathsig", "internal/strictjson", "machines/...", "providers/..."}, outside: []string{
@@ -109,7 +109,7 @@ var plan = []room{
 	{path: "providers/platform/knative/clustertest", ours: []string{"providers/knative/knativetest", "providers/platform/app/apptest"}, outside: []string{testify}},
 	{path: "providers/platform/external", ours: []string{"internal/wait", "machines", "providers", "providers/platform/app", "providers/process/environ", "streams"}, outside: []string{natsgo}, tests: []string{"providers/platform/app/apptest", "providers/platform/process", "providers/process/builtin", "streams/embedded", "streams/streamstest"}},
 	{path: "providers/platform/export", ours: []string{"internal/ownfile", "providers", "providers/database/pg", "providers/platform/storage"}, outside: []string{pgx}, tests: []string{"internal/postgres", "providers/database/databasetest", "streams/embedded", "streams/streamstest"}},
-	{path: "providers/platform/storage", ours: []string{"providers"}, outside: []string{natsgo, "github.com/minio/minio-go/v7"}, tests: []string{"providers/platform/storage/storagetest", "streams/embedded", "streams/streamstest"}},
+	{path: "providers/platform/storage", ours: []string{"internal/wait", "providers"}, outside: []string{natsgo, "github.com/minio/minio-go/v7"}, tests: []string{"providers/platform/storage/storagetest", "streams/embedded", "streams/streamstest"}},
 	{path: "providers/platform/storage/storagetest", ours: []string{"providers", "providers/platform/storage"}, outside: []string{testify}},
 	{path: "providers/database/databasetest", ours: []string{"internal/postgres", "providers/database/..."}, outside: []string{pgx, testify}},
 

@@ -26,6 +26,14 @@ func Pause(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
+// EachRequest is ctx without its deadline, though it ends when ctx does. The client of JetStream waits for the answer to a request until the deadline that a context has, and for its default timeout
+// where there is none: a request that was lost with its connection is given up after that, however much time ctx has. It is for what makes one request, or some after each other.
+func EachRequest(ctx context.Context) context.Context { return undated{ctx} }
+
+type undated struct{ context.Context }
+
+func (undated) Deadline() (end time.Time, ok bool) { return end, false }
+
 // Backoff waits before the next try: 50 ms before the one after try 0, doubled with each, up to 2 s. It reports false when ctx has ended.
 func Backoff(ctx context.Context, try int) bool {
 	return For(ctx, min(50*time.Millisecond<<min(try, 10), 2*time.Second))

@@ -18,6 +18,7 @@ import (
 	"github.com/caddyserver/certmagic"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/streams"
 )
@@ -66,7 +67,7 @@ func (s *Storage) Store(ctx context.Context, name string, value []byte) error {
 	if err != nil {
 		return s.failed("seal", name, err)
 	}
-	if _, err := s.js.PublishMsg(ctx, kv.Write(s.bucket, key, sealed).Msg); err != nil {
+	if _, err := s.js.PublishMsg(wait.EachRequest(ctx), kv.Write(s.bucket, key, sealed).Msg); err != nil {
 		return s.failed("store", name, err)
 	}
 	return nil

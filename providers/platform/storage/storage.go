@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/providers"
 )
 
@@ -101,14 +102,14 @@ func (o *ObjectStores) Ensure(ctx context.Context, s Spec) (Bucket, error) {
 		have, err := o.stream(ctx, want.Bucket)
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
-			_, err = o.JS.CreateObjectStore(ctx, want)
+			_, err = o.JS.CreateObjectStore(wait.EachRequest(ctx), want)
 		case err != nil:
 		case have.Metadata[ownerMark] != s.Owner:
 			return Bucket{}, taken(want.Bucket, s.Owner, have.Metadata[ownerMark])
 		case have.Metadata[quotaMark] == want.Metadata[quotaMark] && have.Replicas == want.Replicas:
 			return b, nil
 		default:
-			_, err = o.JS.UpdateObjectStore(ctx, want)
+			_, err = o.JS.UpdateObjectStore(wait.EachRequest(ctx), want)
 		}
 		// Somebody was faster: what is there now decides.
 		if errors.Is(err, jetstream.ErrBucketExists) || errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -130,7 +131,7 @@ func (o *ObjectStores) Delete(ctx context.Context, name, owner string) error {
 	case have.Metadata[ownerMark] != owner:
 		return left(name, owner, have.Metadata[ownerMark], "set "+ownerMark+" in the metadata of its stream again")
 	}
-	if err := o.JS.DeleteObjectStore(ctx, name); !errors.Is(err, jetstream.ErrBucketNotFound) {
+	if err := o.JS.DeleteObjectStore(wait.EachRequest(ctx), name); !errors.Is(err, jetstream.ErrBucketNotFound) {
 		return failed("remove", name, err)
 	}
 	return nil
@@ -138,7 +139,7 @@ func (o *ObjectStores) Delete(ctx context.Context, name, owner string) error {
 
 // Read gives all objects, and links.
 func (o *ObjectStores) Read(ctx context.Context, b Bucket, each func(Object) error) error {
-	store, err := o.JS.ObjectStore(ctx, b.Name)
+	store, err := o.JS.ObjectStore(wait.EachRequest(ctx), b.Name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return providers.Errorf(providers.NotFound, "there is no bucket %s", b.Name)
 	}
@@ -183,7 +184,7 @@ func (o *ObjectStores) config(s Spec) jetstream.ObjectStoreConfig {
 
 // stream is the configuration of the stream below a bucket: what a handle of the bucket knows of its metadata is as old as itself.
 func (o *ObjectStores) stream(ctx context.Context, bucket string) (*jetstream.StreamConfig, error) {
-	st, err := o.JS.Stream(ctx, "OBJ_"+bucket)
+	st, err := o.JS.Stream(wait.EachRequest(ctx), "OBJ_"+bucket)
 	if err != nil {
 		return nil, err
 	}
