@@ -22,7 +22,7 @@ var sameRoute = &guard{Name: "same route", Holds: func(s *step) bool {
 		return false
 	}
 	b := machines.Body[RetargetBody](s)
-	return reflect.DeepEqual(b.Route, s.Data.Route) && !(b.Detach && len(tenants(s)) < len(s.Entity().Labels))
+	return reflect.DeepEqual(b.Route, s.Data.Route) && (s.Data.Detached || !b.Detach)
 }}
 
 var sameProblem = &guard{Name: "nothing new", Holds: func(s *step) bool {
@@ -60,6 +60,7 @@ func retarget(s *step) {
 	s.Data.Route = b.Route
 	if b.Detach {
 		s.Label(tenants(s))
+		s.Data.Detached = true
 	}
 	s.Detail(EventRetargeted, s.Data.Route)
 }

@@ -19,7 +19,8 @@ type Data struct {
 	Problem     string       `json:"problem,omitempty"`     // of the records, or of the renewal
 	Certificate *Certificate `json:"certificate,omitempty"` // that is served
 	FailedFrom  string       `json:"failedFrom,omitempty"`
-	Closed      bool         `json:"closed,omitempty"` // its requests are not to be served
+	Closed      bool         `json:"closed,omitempty"`   // its requests are not to be served
+	Detached    bool         `json:"detached,omitempty"` // it is no instance's any more, whoever has bound it
 }
 
 // Route is where the requests of a name go.

@@ -82,7 +82,7 @@ func (b *bindings) find(ctx context.Context, of *platform.Binding) (bound, error
 	}
 	label, since := e.Labels[labelSession], life(e.Labels)
 	at.state, at.revision, at.there = e.State, revision, e.State != domains.Removed
-	at.own = ok && d.Host == of.Host && (label == of.Session && lives(since, of.Life) || label == "" && !e.CreatedAt.After(of.Made))
+	at.own = ok && d.Host == of.Host && !d.Detached && (label == of.Session && lives(since, of.Life) || label == "" && !e.CreatedAt.After(of.Made))
 	at.before = label == of.Session && !lives(since, of.Life) && since < of.Life
 	return at, nil
 }

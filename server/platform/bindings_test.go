@@ -414,6 +414,34 @@ func TestADomainThatTheTenantKeepsIsTheTenants(t *testing.T) {
 	require.ErrorContains(t, err, "remove that first")
 }
 
+// So is one that the tenant takes from its session while that lives, also one that has no label, as an earlier version had bound it.
+func TestADetachedDomainIsTheTenants(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{"", unlabelled} {
+		e, b := start(t)
+		to := of("own")
+		to.Anew, to.Life = true, 1
+		if body != "" {
+			require.Nil(t, e.does(shop, domains.CommandBind, []byte(body)))
+		} else {
+			_, err := b.Point(t.Context(), to)
+			require.NoError(t, err)
+		}
+		to.Anew, to.Made = false, time.Now().Add(time.Hour) // the ledger has it later than it was bound
+		own := e.all[shop].Data.(*domains.Data).Route
+		detach, err := json.Marshal(domains.RetargetBody{Route: own, Detach: true})
+		require.NoError(t, err)
+		require.Nil(t, e.does(shop, domains.CommandRetarget, detach))
+		e.did()
+		to.Route = leadingTo("10.0.0.2:80")
+		_, err = b.Point(t.Context(), to)
+		require.NoError(t, err)
+		require.NoError(t, b.Remove(t.Context(), to))
+		require.Empty(t, e.did())
+		require.Equal(t, own, e.all[shop].Data.(*domains.Data).Route)
+	}
+}
+
 func TestADomainHasAnIDOfItsName(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "shop-example-com", id("shop.example.com"))

@@ -44,16 +44,16 @@ func openBuckets(h *server.Host, js jetstream.JetStream, id string) (storage.Pro
 // secrets are what a release needs to enter its database, and with a directory of credentials also its bucket, in the form that clients of S3 read.
 func secrets(dir string, address func(enterprise string, has *database.Allocated) (string, error)) func(string, *database.Allocated) (map[string]string, error) {
 	return func(enterprise string, has *database.Allocated) (map[string]string, error) {
-		all := map[string]string{}
+		all, unknown := map[string]string{}, error(nil)
 		if has != nil {
-			at, err := address(enterprise, has)
-			if err != nil {
-				return nil, err
+			if at, err := address(enterprise, has); err == nil {
+				all["DATABASE_URL"] = at
+			} else {
+				unknown = err // the others are to be hidden all the same
 			}
-			all["DATABASE_URL"] = at
 		}
 		if dir == "" {
-			return all, nil
+			return all, unknown
 		}
 		path := filepath.Join(dir, filepath.Base(enterprise))
 		text, err := os.ReadFile(path) // #nosec G304 -- a name within the directory of the configuration
@@ -66,6 +66,6 @@ func secrets(dir string, address func(enterprise string, has *database.Allocated
 			return all, providers.Errorf(providers.Invalid, "%s is empty: put the credentials for the bucket of %s into it", path, enterprise)
 		}
 		all["AWS_SHARED_CREDENTIALS"] = string(text)
-		return all, nil
+		return all, unknown
 	}
 }

@@ -73,11 +73,13 @@ func newMirror(ctx context.Context, h *server.Host) (*mirror, error) {
 	return m, nil
 }
 
-// opens fails when there are credentials that the keys do not open. Whoever has lost the keyset learns it from the server that does not start, not from a
-// tenant that nobody gets into.
+// opens fails when there are credentials and the keys open none. Whoever has lost the keyset learns it from the server that does not start, not from a
+// tenant that nobody gets into. That those of one tenant are not opened, as of one that was told under another name, keeps no server from the others.
 func (m *mirror) opens(ctx context.Context, keys *secret.Keys) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+	var closed error
+	opened := 0
 	for e, err := range m.told.List(ctx, "") {
 		switch {
 		case errors.Is(err, kv.ErrCorrupt) || err == nil && e.Value.Credentials == "":
@@ -86,8 +88,14 @@ func (m *mirror) opens(ctx context.Context, keys *secret.Keys) error {
 			return fmt.Errorf("cannot read where tenants are: %w", err)
 		}
 		if _, err := keys.Unseal(e.Value.Credentials, e.Key, e.Value.DatabaseName); err != nil {
-			return fmt.Errorf("tenants.keys is another keyset than before, so tenants could not be entered; put the one that was there back: %w", err)
+			closed = err
+			m.log.Warn("the credentials of a tenant cannot be opened: nobody gets into its database by them; rotate them", "tenant", e.Key, "database", e.Value.DatabaseName, "error", err)
+			continue
 		}
+		opened++
+	}
+	if closed != nil && opened == 0 {
+		return fmt.Errorf("tenants.keys is another keyset than before, so tenants could not be entered; put the one that was there back: %w", closed)
 	}
 	return nil
 }
