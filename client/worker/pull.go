@@ -86,7 +86,7 @@ func (p *puller) take(ctx, work context.Context, cons jetstream.Consumer) (err e
 		case id := <-p.ended:
 			delete(p.running, id)
 		case <-tick.C:
-			if p.asked > 0 && time.Since(p.last) > p.expires+pull/2 {
+			if p.asked > 0 && time.Since(p.last) > p.expires+min(pull/2, k.ackWait/8) {
 				p.asked, p.missed = 0, true
 			}
 			if nc.IsClosed() {

@@ -105,8 +105,20 @@ func run(ctx context.Context, url string) error {
 	}
 }
 
-// prepare has the repository of the tasks be there. It is asked for without an id: an answer of before would not say that it was deleted since. Where it is there, its timeline has one more refusal.
+// prepare has the repository of the tasks be there. It is asked for without an id: an answer of before would not say that it was deleted since. One that is being deleted is waited for.
 func prepare(ctx context.Context, nc *nats.Conn) error {
+	within, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	now, err := nc.RequestWithContext(within, "instar.api.get.repository.default."+repository, nil)
+	if err != nil {
+		return err
+	}
+	var there struct {
+		State string `json:"state"`
+	}
+	if now.Header.Get("Nats-Service-Error-Code") == "" && json.Unmarshal(now.Data, &there) == nil && there.State != "deleted" {
+		return nil
+	}
 	return ask(ctx, nc, "repository.default."+repository+".create", "", map[string]any{})
 }
 
