@@ -134,6 +134,9 @@ type kind struct {
 	held  map[message]bool
 	under map[string]*performing
 
+	stored map[string]time.Time // attempts whose results were stored lately
+	order  []string             // of these, as they were stored
+
 	looked bool         // found is known
 	found  uint64       // the last task that was there before this process
 	early  atomic.Int64 // of those, how many have come for the first time
@@ -233,6 +236,7 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 	if err != nil {
 		return fmt.Errorf("cannot send the result of %s for %s: %w", t.Attempt, t.Key(), err)
 	}
+	k.hasResult(t.Key() + " " + t.Attempt)
 	failpoint.Hit("effect-before-ack")
 	if err := m.DoubleAck(ctx); err != nil {
 		return errors.Join(err, errKept)
