@@ -144,7 +144,8 @@ func TestWatchMany(t *testing.T) {
 	for i := range 3 {
 		b.ready(fmt.Sprintf("g%d", i))
 	}
-	b.post("/v1/gadgets/g0/parts/p/mount", `{}`)
+	rev := b.post("/v1/gadgets/g0/parts/p/mount", `{}`).json(t)["revision"]
+	require.Equal(t, 200, b.get(fmt.Sprintf("/v1/gadgets/g0/parts?minRevision=%v", rev)).StatusCode) // the index follows what is stored
 	w := b.watch("/v1/watch")
 	_, gadgets := w.named("snapshot")
 	require.Equal(t, "gadget", gadgets["machine"])
