@@ -12,9 +12,6 @@ import (
 
 const mostSelectors = 16
 
-// dataPrefix is what the names of selectors begin with that ask for what is no label. No label begins with a full stop.
-const dataPrefix = ".data."
-
 // Selectors reads the selectors of a list or a batch: k=v, k!=v, k in (a,b) or k for any value, up to 16, where k is a label or .data. and a member of the data by which the machine selects.
 // A problem is about the field.
 func Selectors(m *machines.Machine, field string, texts ...string) ([]index.Selector, *problem.Problem) {
@@ -25,7 +22,7 @@ func Selectors(m *machines.Machine, field string, texts ...string) ([]index.Sele
 			return nil, problem.Invalid(field, "must be k=v, k!=v, k in (a,b) or k")
 		}
 		for i, s := range selectors {
-			if !strings.HasPrefix(s.Label, dataPrefix) {
+			if !strings.HasPrefix(s.Label, index.DataLabel) {
 				continue
 			}
 			by := slices.IndexFunc(m.Columns, func(c machines.Column) bool { return c.Selects && "."+c.Path == s.Label })
@@ -52,5 +49,5 @@ func selectedBy(m *machines.Machine, before string) string {
 	if len(members) == 0 {
 		return ""
 	}
-	return before + dataPrefix + strings.Join(members, ", "+dataPrefix)
+	return before + index.DataLabel + strings.Join(members, ", "+index.DataLabel)
 }

@@ -74,8 +74,8 @@ func DescribeJSON(value []byte, selected ...string) (Meta, error) {
 	return m, nil
 }
 
-// hidden is what names of labels begin with that are no labels of the entity.
-const hidden = ".data."
+// DataLabel is what names of labels begin with that are members of the data, and no labels of the entity: none of those begins with a full stop.
+const DataLabel = ".data."
 
 func (m *Meta) selectBy(data []byte, selected []string) error {
 	return jsonscan.Object(data, func(name, tok []byte) error {
@@ -89,7 +89,7 @@ func (m *Meta) selectBy(data []byte, selected []string) error {
 		if m.Labels == nil {
 			m.Labels = make(map[string]string, len(selected))
 		}
-		m.Labels[hidden+string(name)] = value
+		m.Labels[DataLabel+string(name)] = value
 		return nil
 	})
 }

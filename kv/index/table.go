@@ -347,7 +347,7 @@ func (t *table) item(r *row) Item {
 	}
 	if r.labels != nil {
 		for _, l := range r.labels.labels {
-			if strings.HasPrefix(l.name, hidden) {
+			if strings.HasPrefix(l.name, DataLabel) {
 				continue
 			}
 			if i.Labels == nil {
