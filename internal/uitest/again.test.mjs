@@ -96,10 +96,16 @@ test('a timeline that cannot be read is asked for again once, whatever changes m
   await context.close();
 });
 
+/** list is the answer to a list of n services from one on. */
+function list(n, from, limit) {
+  const since = new Date(Date.now() - 3600000).toISOString();
+  const to = Math.min(n, from + limit);
+  return { items: Array.from({ length: Math.max(0, to - from) }, (_, i) => ({ id: `s-${from + i}`, namespace: 'default', machine: 'service', state: 'READY', version: 1, since, createdAt: since, updatedAt: since, labels: {} })), nextCursor: to < n ? String(to) : '' };
+}
+
 test('a next page that was not there yet is not asked for when there is none any more', async () => {
   const context = await browser.newContext({ viewport: desktop });
   await timed(context);
-  const since = new Date(Date.now() - 3600000).toISOString();
   const asked = [];
   let n = 150;
   let anew = false; // the list was, since its next page failed
@@ -109,13 +115,12 @@ test('a next page that was not there yet is not asked for when there is none any
     const [from, limit] = ['cursor', 'limit'].map((name) => Number(q.get(name) || 0));
     if (from && !anew) { n = 90; return starting(route); }
     anew = n === 90;
-    const to = Math.min(n, from + limit);
-    return route.fulfill({ json: { items: Array.from({ length: Math.max(0, to - from) }, (_, i) => ({ id: `s-${from + i}`, namespace: 'default', machine: 'service', state: 'READY', version: 1, since, createdAt: since, updatedAt: since, labels: {} })), nextCursor: to < n ? String(to) : '' } });
+    return route.fulfill({ json: list(n, from, limit) });
   });
   const page = await openPage(context, server, '/ui/machines/service');
   await page.waitForSelector('.pill:has-text("Live")');
-  const list = page.locator('[role=region][aria-label="List of services"]');
-  await until('the next page has failed', async () => { await list.evaluate((f) => { f.scrollTop = f.scrollHeight; }); return n === 90; });
+  const frame = page.locator('[role=region][aria-label="List of services"]');
+  await until('the next page has failed', async () => { await frame.evaluate((f) => { f.scrollTop = f.scrollHeight; }); return n === 90; });
   let i = 0;
   await until('the list is loaded anew', async () => { await label('next' + i++); return anew; });
   await page.locator('.list [role=status]', { hasText: /^90\b/ }).waitFor();
@@ -124,6 +129,36 @@ test('a next page that was not there yet is not asked for when there is none any
   await until('the list is loaded anew once more', async () => { await label('next' + i++); return asked.length > before + 1; });
   assert.deepEqual(asked.filter((q) => q.get('limit') === '200' && !q.get('cursor')).map(String), [], 'the first page would be there twice');
   assert.deepEqual(page.wrong.filter((w) => !/status of 503/.test(w)), []);
+  await context.close();
+});
+
+test('the next page comes also while what is there changes all the time', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  await timed(context);
+  let changing = false;
+  let held = 0;
+  let i = 0;
+  let page;
+  const put = () => page.evaluate(() => [...window.waits.values()].includes(700));
+  await context.route((url) => url.pathname === '/v1/services', async (route) => {
+    const [from, limit] = ['cursor', 'limit'].map((name) => Number(new URL(route.request().url()).searchParams.get(name) || 0));
+    if (changing && !from) { // something changes while it is loaded, each time
+      held++;
+      await until('it is to be loaded anew', async () => { await label('busy' + i++); return put(); });
+      await until('it would be', async () => !await put());
+    }
+    await route.fulfill({ json: list(300, from, limit) });
+  });
+  page = await openPage(context, server, '/ui/machines/service');
+  await page.waitForSelector('.pill:has-text("Live")');
+  await page.locator('.list [role=status]', { hasText: /^100\b/ }).waitFor();
+  changing = true;
+  await until('it is loaded anew', async () => { await label('busy' + i++); return held; });
+  await page.locator('[role=region][aria-label="List of services"]').evaluate((f) => { f.scrollTop = f.scrollHeight; });
+  await page.locator('.list [role=status]', { hasText: /^300\b/ }).waitFor();
+  changing = false;
+  await context.unrouteAll({ behavior: 'wait' });
+  assert.deepEqual(page.wrong, []);
   await context.close();
 });
 
@@ -139,8 +174,8 @@ test('a page that is four times as long is loaded anew a fourth as often', async
   } });
   const page = await openPage(context, server, '/ui/services');
   await page.waitForSelector('.pill:has-text("Live")');
-  const list = page.locator('[role=region][aria-label=Services]');
-  await until('all are loaded', async () => { await list.evaluate((f) => { f.scrollTop = f.scrollHeight; }); return page.locator('.table >> text="s-1999"').count(); });
+  const frame = page.locator('[role=region][aria-label=Services]');
+  await until('all are loaded', async () => { await frame.evaluate((f) => { f.scrollTop = f.scrollHeight; }); return page.locator('.table >> text="s-1999"').count(); });
   const n = begun;
   let i = 0;
   await until('it is put off for about four seconds', async () => { await label(i++); return page.evaluate(() => [...window.waits.values()].some((ms) => ms > 3000 && ms <= 4000)); });

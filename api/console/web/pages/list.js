@@ -45,43 +45,49 @@ function useList(m, filter) {
   const id = JSON.stringify([m.name, filter]);
   const [list, setList] = useState({ id, rows: [], next: '', loading: true });
   const now = useRef(list);
-  now.current = list;
+  const put = (change) => { now.current = change(now.current); setList(now.current); };
   const busy = useRef();
-  const again = useRef(); // what was asked for while it loads: 'changes', or 'anew', from the first page
+  const wanted = useRef({}); // what was asked for while it loads: anew, from the first page; more, the next page; changes
   const timers = useRef([]); // of what is loaded anew, and of the next page
   const later = (ms, more, anew) => { timers.current[+more] ??= setTimeout(() => { delete timers.current[+more]; load(more, anew); }, ms); };
+  const next = () => { // the next page before changes, which may come all the time
+    const what = ['anew', 'more', 'changes'].find((w) => wanted.current[w]);
+    if (!what) return;
+    delete wanted.current[what];
+    if (what === 'anew') delete wanted.current.changes;
+    load(what === 'more', what === 'anew');
+  };
   const load = useCallback(async (more, anew) => {
-    if (busy.current === id) { if (!more) again.current = anew || again.current === 'anew' ? 'anew' : 'changes'; return; }
+    if (busy.current === id) { wanted.current[anew ? 'anew' : more ? 'more' : 'changes'] = true; return; }
     const before = !anew && now.current.id === id ? now.current : { rows: [], next: '' };
-    if (more && !before.next) return; // it was loaded anew while this waited for its next try
+    if (more && !before.next) { next(); return; } // it was loaded anew while this waited for its turn
     busy.current = id;
     try {
       const limit = more ? 200 : Math.min(most, Math.max(100, before.rows.length));
       const query = more ? { ...before.query, limit, cursor: before.next } : asked(filter, limit);
       const { data } = filter.none ? { data: { items: [], nextCursor: '' } } : await get(collection(m), query);
       if (busy.current !== id) return;
-      setList({ id, rows: more ? [...before.rows, ...data.items] : data.items, next: data.nextCursor, query: more ? before.query : query, loading: false, stale: data.staleSeconds });
+      put((l) => ({ id, rows: more ? [...l.rows, ...data.items] : data.items, next: data.nextCursor, query: more ? l.query : query, loading: false, stale: data.staleSeconds }));
     } catch (error) {
       if (busy.current === id) {
-        setList((l) => ({ ...l, id, error, loading: false, rows: l.id === id ? l.rows : [] }));
+        put((l) => ({ ...l, id, error, loading: false, rows: l.id === id ? l.rows : [] }));
         if (passes(error)) later(soon, more, anew);
       }
     } finally {
       if (busy.current === id) {
         busy.current = undefined;
-        const then = again.current;
-        again.current = undefined;
-        if (then) load(false, then === 'anew');
+        next();
       }
     }
   }, [id]);
   useEffect(() => {
-    setList({ id, rows: [], next: '', loading: true });
+    put(() => ({ id, rows: [], next: '', loading: true }));
     load(false);
     return () => {
       timers.current.forEach((t) => clearTimeout(t));
       timers.current = [];
-      busy.current = again.current = undefined;
+      busy.current = undefined;
+      wanted.current = {};
     };
   }, [id]);
   useChanges((changes) => {
@@ -89,7 +95,7 @@ function useList(m, filter) {
     if (now.current.rows.length > most) {
       const newer = new Map(changes.map((c) => [c.key, c.item]));
       const stays = (r) => r.problem || (!filter.parked && (!filter.state.length || filter.state.includes(r.state)) && (!filter.stuck || Date.parse(r.since) <= Date.now() - filter.stuck * 60000));
-      setList((l) => ({ ...l, rows: l.rows.map((r) => (newer.has(keyOf(r)) ? newer.get(keyOf(r)) || { ...r, problem: 'deleted' } : r)).filter(stays) }));
+      put((l) => ({ ...l, rows: l.rows.map((r) => (newer.has(keyOf(r)) ? newer.get(keyOf(r)) || { ...r, problem: 'deleted' } : r)).filter(stays) }));
       return;
     }
     later(700, false);
