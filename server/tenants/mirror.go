@@ -138,11 +138,11 @@ func (m *mirror) put(ctx context.Context, r database.Route) error {
 		IsolationMode: r.IsolationMode, DatabaseID: r.DatabaseID, DatabaseHost: r.DatabaseHost, DatabaseName: r.DatabaseName, Status: r.Status, Epoch: r.Epoch, Credentials: r.Credentials,
 	}
 	for {
-		have, err := answered(ctx, func(ctx context.Context) (jetstream.KeyValueEntry, error) { return m.routes.Get(ctx, r.Enterprise) })
+		have, err := m.routes.Get(wait.EachRequest(ctx), r.Enterprise)
 		switch {
 		case errors.Is(err, jetstream.ErrKeyNotFound):
 			value, _ := json.Marshal(next) // it always marshals
-			_, err = answered(ctx, func(ctx context.Context) (uint64, error) { return m.routes.Create(ctx, r.Enterprise, value) })
+			_, err = m.routes.Create(wait.EachRequest(ctx), r.Enterprise, value)
 		case err == nil:
 			var old tenantdb.Route
 			if json.Unmarshal(have.Value(), &old) == nil {
@@ -157,9 +157,7 @@ func (m *mirror) put(ctx context.Context, r database.Route) error {
 			if string(have.Value()) == string(value) {
 				return nil
 			}
-			_, err = answered(ctx, func(ctx context.Context) (uint64, error) {
-				return m.routes.Update(ctx, r.Enterprise, value, have.Revision())
-			})
+			_, err = m.routes.Update(wait.EachRequest(ctx), r.Enterprise, value, have.Revision())
 		}
 		if err == nil {
 			return m.hint(r.Enterprise)
@@ -170,13 +168,6 @@ func (m *mirror) put(ctx context.Context, r database.Route) error {
 	}
 }
 
-// answered asks a bucket for 5 s at the most. The client does so only where its context has no end; where it has one, an answer that is lost with a connection is waited for until then.
-func answered[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	return ask(ctx)
-}
-
 // hint has applications look where a tenant is; they do so by themselves every five seconds.
 func (m *mirror) hint(enterprise string) error {
 	return m.nc.Publish(m.names.Moved(enterprise), nil)
@@ -184,7 +175,7 @@ func (m *mirror) hint(enterprise string) error {
 
 // last is what was told last of a tenant, or the zero value.
 func (m *mirror) last(ctx context.Context, enterprise string) (r cutover.Runtime, err error) {
-	have, err := answered(ctx, func(ctx context.Context) (jetstream.KeyValueEntry, error) { return m.routes.Get(ctx, enterprise) })
+	have, err := m.routes.Get(wait.EachRequest(ctx), enterprise)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return r, nil
 	}

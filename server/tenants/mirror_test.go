@@ -211,7 +211,7 @@ func TestASwitchWaitsForNATS(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// deaf is a bucket whose first answer to an update is lost.
+// deaf is a bucket whose first answer to an update is lost: as the client, it waits for it until the deadline of its context, or for a while where that has none.
 type deaf struct {
 	jetstream.KeyValue
 	lost bool
@@ -221,6 +221,9 @@ func (d *deaf) Update(ctx context.Context, key string, value []byte, revision ui
 	at, err := d.KeyValue.Update(ctx, key, value, revision)
 	if !d.lost {
 		d.lost = true
+		if _, has := ctx.Deadline(); !has {
+			return 0, nats.ErrTimeout
+		}
 		<-ctx.Done()
 		return 0, ctx.Err()
 	}
