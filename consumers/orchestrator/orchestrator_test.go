@@ -66,6 +66,8 @@ func TestARepositoryIsClonedAnalysedAndDeleted(t *testing.T) {
 	w.comes(repository.Machine, "a", repository.Completed)
 	w.applied(repository.Machine, "default.a", "clone", nil)
 	w.comes(repository.Machine, "a", repository.Error)
+	e, _ := w.Entity(repository.Machine, "default.a")
+	require.Equal(t, "the task clone has failed: no such repository", e.LastError.Message)
 	w.applied(task.Machine, "default.a.clone", "retry", nil)
 	w.comes(repository.Machine, "a", repository.Completed)
 	w.applied(repository.Machine, "default.a", "delete", nil)

@@ -6,17 +6,21 @@ package orchestrator
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/bcc94042/instar/consumers/orchestrator/schedule"
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/repository"
+	"github.com/bcc94042/instar/machines/task"
 	"github.com/bcc94042/instar/streams/publish"
 )
 
 const (
 	mostAsked   = 64                     // at a time
+	mostReason  = 256                    // bytes of why a repository is in error, as of every reason
 	statesEvery = 50 * time.Millisecond  // changes of the state: two nodes that schedule for a moment, and see different tasks, take turns
 	countsEvery = 500 * time.Millisecond // counts that do not change the state
 	countsMost  = 5 * time.Second        // the same, where many repositories have changed
@@ -220,9 +224,13 @@ func (l *loop) tellOne(name string, r *repo, now time.Time) time.Time {
 	case now.Sub(r.told) < l.countsAfter():
 		return earlier(again, r.told.Add(l.countsAfter()))
 	}
+	failed := ""
+	if state == repository.Error {
+		failed = l.tally.Failed(name)
+	}
 	l.ask(name, r, func(ctx context.Context) answer {
 		a, err := l.command(ctx, publish.Command{
-			Machine: repository.Machine.Name, Key: name, Name: repository.ReportObserved, Body: report(repository.Observed{Counts: counts, Applied: applied}),
+			Machine: repository.Machine.Name, Key: name, Name: repository.ReportObserved, Body: report(repository.Observed{Counts: counts, Applied: applied}), Reason: l.failure(ctx, name, failed),
 		})
 		if err == nil && a.Refusal != nil {
 			err = a.Refusal
@@ -230,6 +238,20 @@ func (l *loop) tellOne(name string, r *repo, now time.Time) time.Time {
 		return answer{repo: name, version: a.Version, err: err}
 	})
 	return again
+}
+
+// failure is why a repository is in error, for whom reads only that: what its leader says of the task that has failed, "" without one.
+func (l *loop) failure(ctx context.Context, name, id string) string {
+	if id == "" {
+		return ""
+	}
+	why := "the task " + id + " has failed"
+	if m, err := l.Value(ctx, task.Machine, name+"."+id); err == nil && !kv.Absent(m) {
+		if e, err := task.Machine.Decode(m.Data); err == nil && e.LastError != nil {
+			why += ": " + e.LastError.Message
+		}
+	}
+	return strings.ToValidUTF8(why[:min(len(why), mostReason)], "")
 }
 
 // ask has something done beside the loop, and its answer taken there.

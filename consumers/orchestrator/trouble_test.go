@@ -295,7 +295,9 @@ func TestNoRepositoryIsLeftAnalyzingBehindAFailure(t *testing.T) {
 	w.task("a.third", task.Spec{RunAfter: []string{"second"}})
 	w.comes(task.Machine, "a.third", task.Failed)
 	w.comes(repository.Machine, "a", repository.Error)
-	e, _ := w.Entity(task.Machine, "default.a.second")
+	e, _ := w.Entity(repository.Machine, "default.a")
+	require.Equal(t, "the task first has failed: for good", e.LastError.Message)
+	e, _ = w.Entity(task.Machine, "default.a.second")
 	require.Contains(t, e.LastError.Message, "it runs after first, which has failed")
 	require.Empty(t, e.Data.(*task.Data).History, "it has never started")
 

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"reflect"
 	"time"
 
@@ -223,9 +224,9 @@ func count(s *step) {
 	switch to := Derive(&s.Data.Spec, &counts); {
 	case s.State() == Deleting:
 	case to == Error && counts.Clone == "failed":
-		s.Fail(&machines.Failure{Code: "clone-failed", Message: "the task " + CloneTask + " has failed"})
+		s.Fail(&machines.Failure{Code: "clone-failed", Message: cmp.Or(s.In.Reason, "the task "+CloneTask+" has failed")})
 	case to == Error:
-		s.Fail(&machines.Failure{Code: "task-failed", Message: "a required task has failed"})
+		s.Fail(&machines.Failure{Code: "task-failed", Message: cmp.Or(s.In.Reason, "a required task has failed")})
 	default:
 		s.Fail(nil)
 	}

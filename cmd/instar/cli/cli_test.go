@@ -90,6 +90,7 @@ func TestGolden(t *testing.T) {
 		{file: "get-yaml", args: "service status web -o yaml"},
 		{file: "get-missing", args: "service get none"},
 		{file: "ls", args: "service ls"},
+		{file: "ls-list", args: "service list"},
 		{file: "ls-wide", args: "services ls -A -o wide --state READY,FAILED -l team=web"},
 		{file: "ls-name", args: "service ls -o name --limit 2"},
 		{file: "ls-none", args: "service ls -l team=none"},

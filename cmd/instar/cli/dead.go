@@ -21,7 +21,7 @@ import (
 func deadCommand(p *command.Program) *cobra.Command {
 	g := command.ClientFlags(command.Group("dlq", "Dead letters: messages that no code could handle"))
 	g.GroupID = command.GroupLook
-	ls := &cobra.Command{Use: "ls", Short: "List dead letters, oldest first", Args: command.Arguments(), RunE: p.Asking(deadLs)}
+	ls := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List dead letters, oldest first", Args: command.Arguments(), RunE: p.Asking(deadLs)}
 	ls.Flags().String("machine", "", "only of this machine")
 	ls.Flags().Int("limit", 0, "at most so many (default: all)")
 	redrive := &cobra.Command{

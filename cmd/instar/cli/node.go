@@ -25,7 +25,7 @@ func nodeCommand(p *command.Program) *cobra.Command {
 	drain := nodeWish(p, "drain", "draining", "Move everything away from one, which then serves the API only, until it is uncordoned")
 	drain.Flags().Duration("timeout", 30*time.Second, "wait at most so long until it has given everything away; 0 does not wait")
 	g.AddCommand(
-		&cobra.Command{Use: "ls", Short: "List them", Args: command.Arguments(), RunE: p.Asking(nodeLs)},
+		&cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List them", Args: command.Arguments(), RunE: p.Asking(nodeLs)},
 		&cobra.Command{Use: "show NAME", Short: "Show a node with its partitions", Args: command.Arguments("NAME"), RunE: p.Asking(nodeShow)},
 		drain,
 		nodeWish(p, "cordon", "cordoned", "Let one keep what it has and take nothing"),

@@ -3,6 +3,8 @@
 // After any sequence of calls [Tally.Counts] is what counting all tasks from the beginning gives. A Tally is for one goroutine.
 package tally
 
+// The loop of consumers/orchestrator calls it: in come specs and tasks of repositories as they change, out go their counts, and the task for which one is in error.
+
 import (
 	"maps"
 	"slices"
@@ -90,6 +92,25 @@ func (t *Tally) Tasks(name string) []string {
 		return nil
 	}
 	return slices.Collect(maps.Keys(r.tasks))
+}
+
+// Failed is the task for which a repository is in error: its clone, or of the required ones that have failed (of all, where it is strict) the first by id; "" where there is none.
+func (t *Tally) Failed(name string) (id string) {
+	r := t.repos[name]
+	if r == nil {
+		return ""
+	}
+	for _, task := range r.tasks {
+		var one repository.Counts
+		one.Add(&r.spec, task)
+		if one.Clone == "failed" {
+			return task.ID
+		}
+		if (one.RequiredFailed > 0 || r.spec.Strict && one.Failed > 0) && (id == "" || task.ID < id) {
+			id = task.ID
+		}
+	}
+	return id
 }
 
 // Counts is what the tasks of a repository are like.

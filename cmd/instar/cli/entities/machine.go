@@ -23,7 +23,7 @@ func Tables(p *command.Program) *cobra.Command {
 	g := command.ClientFlags(command.Group("machine", "The tables: states, commands, diagrams"))
 	g.GroupID = command.GroupLook
 	g.AddCommand(
-		&cobra.Command{Use: "ls", Short: "List the machines", Args: command.Arguments(), RunE: p.Asking(machineLs)},
+		&cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the machines", Args: command.Arguments(), RunE: p.Asking(machineLs)},
 		tableCommand(p, "show", "Show the table of a machine", machineShow),
 		graphCommand(p),
 		tableCommand(p, "counts", "Count the entities of a machine by state", machineCounts),

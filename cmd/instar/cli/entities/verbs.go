@@ -85,6 +85,9 @@ func (v verb) of(p *command.Program, m *machines.Machine) *cobra.Command {
 	cmd.GroupID, cmd.Args = "reads", command.Between(v.least, args...)
 	switch {
 	case v.name == "ls":
+		if !slices.Contains(CommandNames(m), "list") {
+			cmd.Aliases = []string{"list"}
+		}
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
 	case len(args) > 0:
 		cmd.ValidArgsFunction = completeIDs(p, func([]string) *machines.Machine { return m }, 0)

@@ -30,7 +30,7 @@ func Command(p *command.Program) *cobra.Command {
 	}
 	set.Flags().Bool("reset", false, "what the configuration says, from now on")
 	set.Flags().String("if-match", "", "only if the size is at this revision")
-	g.AddCommand(&cobra.Command{Use: "ls", Short: "List the sizes", Args: command.Arguments(), RunE: p.Asking(list)}, set)
+	g.AddCommand(&cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the sizes", Args: command.Arguments(), RunE: p.Asking(list)}, set)
 	return g
 }
 
