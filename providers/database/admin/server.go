@@ -62,7 +62,7 @@ func (s *Server) Setup(ctx context.Context) error {
 
 // register makes it. What was put away has entries of its own: that of a name is the next life's. The fences of sessions that had a name before, or never got it, are in tenant_past. All tenants wait for who makes it, so its lock is one of a transaction, which a process that is frozen does not keep.
 func register(ctx context.Context, conn *pgx.Conn) error {
-	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+	return pg.Patiently(ctx, conn, func(tx pgx.Tx) error {
 		if err := pg.Alone(ctx, tx, "instar.tenant_database.register"); err != nil {
 			return fmt.Errorf("cannot lock the register: %w", err)
 		}
@@ -77,10 +77,10 @@ func register(ctx context.Context, conn *pgx.Conn) error {
 			create table if not exists instar.put_away (stored_as text primary key, name text not null, drop_after timestamptz not null);
 			do $$ begin -- of an earlier version; ALTER TABLE would wait for readers each time
 				if not exists (select from pg_attribute where attrelid = 'instar.tenant_database'::regclass and attname = 'sealed_fence') then
-					alter table instar.tenant_database add column if not exists sealed text, add column sealed_fence bigint;
+					`+pg.ForAMoment+`alter table instar.tenant_database add column if not exists sealed text, add column sealed_fence bigint;
 				end if;
 				if not exists (select from pg_attribute where attrelid = 'instar.put_away'::regclass and attname = 'session') then
-					alter table instar.put_away add column session text;
+					`+pg.ForAMoment+`alter table instar.put_away add column session text;
 				end if;
 			end $$;
 			insert into instar.put_away (stored_as, name, drop_after, session) select stored_as, name, drop_after, session from instar.tenant_database where state = 'quarantined' and drop_after is not null

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -203,26 +202,20 @@ func (s *Source) Through(ctx context.Context, tx pgx.Tx) error {
 // eachTable runs statements on one table as the current attempt. It waits a second at a time for the table: who waits for its lock keeps
 // all others from it. So does who has it, on a node that is frozen: the statements are sent at once, and nobody waits longer than a few seconds for the commit.
 func (s *Source) eachTable(ctx context.Context, conn *pgx.Conn, t *catalog.Table, before func(context.Context, pgx.Tx) error, statements []string) error {
-	for {
-		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-			if err := s.take(ctx, tx); err != nil {
+	err := pg.Patiently(ctx, conn, func(tx pgx.Tx) error {
+		if err := s.take(ctx, tx); err != nil {
+			return err
+		}
+		if before != nil {
+			if err := before(ctx, tx); err != nil {
 				return err
 			}
-			if before != nil {
-				if err := before(ctx, tx); err != nil {
-					return err
-				}
-			}
-			_, err := tx.Exec(ctx, `set local lock_timeout = '1s'; set local idle_in_transaction_session_timeout = '5s'; `+strings.Join(statements, "; "))
-			return err
-		})
-		if pg.State(err) != pg.LockTimeout && pg.State(err) != "40P01" {
-			return err
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: a transaction has been writing to %s all the time", ctx.Err(), t)
-		case <-time.After(200 * time.Millisecond): // others pass
-		}
+		_, err := tx.Exec(ctx, pg.ForAMoment+`set local idle_in_transaction_session_timeout = '5s'; `+strings.Join(statements, "; "))
+		return err
+	})
+	if pg.State(err) != "" && ctx.Err() != nil {
+		err = fmt.Errorf("%w: a transaction has been writing to %s all the time", ctx.Err(), t)
 	}
+	return err
 }

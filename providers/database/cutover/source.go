@@ -57,10 +57,10 @@ func (s *Source) with(ctx context.Context, do func(*pgx.Conn) error) error {
 	return do(conn)
 }
 
-// Setup makes what the provider keeps in the shared database, and the table of the runtime where there is none.
+// Setup makes what the provider keeps in the shared database, and the table of the runtime where there is none. Applications read that before each transaction: it is locked where it lacks the epoch only.
 func (s *Source) Setup(ctx context.Context) error {
 	return s.with(ctx, func(conn *pgx.Conn) error {
-		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		return pg.Patiently(ctx, conn, func(tx pgx.Tx) error {
 			if err := pg.Alone(ctx, tx, setUp); err != nil {
 				return err
 			}
@@ -75,7 +75,7 @@ func (s *Source) Setup(ctx context.Context) error {
 					enterprise_id text primary key, isolation_mode text not null default 'shared', database_id text, database_host text, database_name text,
 					status text not null default 'active', updated_at timestamptz not null default now()
 				);
-				alter table `+s.runtime()+` add column if not exists epoch bigint not null default 0`)
+				`+lacking(s.runtime(), "epoch", "bigint not null default 0"))
 			if err != nil {
 				return fmt.Errorf("cannot set up the source: %w", err)
 			}
@@ -84,17 +84,23 @@ func (s *Source) Setup(ctx context.Context) error {
 	})
 }
 
+// lacking adds a column to a table that lacks it: ADD COLUMN IF NOT EXISTS would wait for all readers before it looks, and have others wait.
+func lacking(table, column, kind string) string {
+	return fmt.Sprintf(`
+		do $instar$ begin
+			if not exists (select from pg_attribute where attrelid = %s::regclass and attname = %s) then
+				%s alter table %s add column if not exists %s %s; set local lock_timeout = 0;
+			end if;
+		end $instar$`, pg.Literal(table), pg.Literal(column), pg.ForAMoment, table, column, kind)
+}
+
 // later is what an earlier version may not have made. The table past has the last attempt of sessions that do not have the tenant: one of them that was overtaken by its own undo, and goes on late,
 // does not take it from nobody. The table shut has the sessions that keep their tenant out of its own database, and compared the last run of a comparison.
-const later = `
+var later = `
 	create table if not exists instar.past (enterprise_id text, session text, fence bigint not null, primary key (enterprise_id, session));
 	create table if not exists instar.shut (enterprise_id text primary key, session text not null);
-	create table if not exists instar.compared (enterprise_id text primary key, session text not null, fence bigint not null, run text not null, ended boolean not null default false);
-	do $$ begin -- ALTER TABLE would wait for others each time
-		if not exists (select from pg_attribute where attrelid = 'instar.compared'::regclass and attname = 'result') then
-			alter table instar.compared add column result text;
-		end if;
-	end $$`
+	create table if not exists instar.compared (enterprise_id text primary key, session text not null, fence bigint not null, run text not null, ended boolean not null default false);` +
+	lacking("instar.compared", "result", "text")
 
 // setUp is the lock of those who make the same.
 const setUp = "instar.attempt"

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/bcc94042/instar/internal/wait"
 )
 
 // settings are those that texts and hashes of values depend on, the isolation that every statement outside of an explicit transaction has, and
@@ -176,4 +178,17 @@ func Alone(ctx context.Context, tx pgx.Tx, lock string) error {
 	}
 	_, err := tx.Exec(ctx, `select from pg_catalog.pg_namespace limit 0`)
 	return err
+}
+
+// ForAMoment has the statements after it wait a second at most for what others have locked: who waits for a strong lock of a table keeps all from it that come later, also those who only read.
+const ForAMoment = `set local lock_timeout = '1s'; `
+
+// Patiently does something in a transaction, again and again while it fails because others have a lock ([ForAMoment]). Between two tries those who have queued pass, each time for longer.
+func Patiently(ctx context.Context, conn *pgx.Conn, do func(pgx.Tx) error) error {
+	for try := 2; ; try++ {
+		err := pgx.BeginFunc(ctx, conn, do)
+		if state := State(err); state != LockTimeout && state != "40P01" || !wait.Backoff(ctx, try) {
+			return err
+		}
+	}
 }
