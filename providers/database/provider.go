@@ -187,7 +187,7 @@ func (j *job) open(ctx context.Context, kept, source *pg.Kept) (err error) {
 	server.Kept = kept
 	j.Server, j.Source = &server, pg.Address{DSN: j.Provider.Source.DSN, Database: j.Provider.Source.Database, Name: name, Kept: source}
 	j.spec = admin.Spec{Name: j.name, Session: session, Fence: j.task.Fence}
-	j.source = &cutover.Source{Address: j.Source, Enterprise: enterprise, Session: session, Attempt: j.task.Fence}
+	j.source = &cutover.Source{Address: j.Source, Enterprise: enterprise, Server: j.Server.Name, Session: session, Attempt: j.task.Fence}
 	if j.report, err = j.inspect(ctx); err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func (j *job) settle(ctx context.Context) error {
 	if err != nil {
 		return j.stillShut(ctx, err)
 	}
-	if now.DatabaseName != j.name {
+	if j.source.Leads(now) != j.name {
 		return j.led(ctx, now)
 	}
 	if j.unreached != nil {
@@ -53,14 +53,17 @@ func (j *job) reopen(ctx context.Context) error {
 	return j.source.KeepsOut(ctx, false)
 }
 
-// led refuses to take a routing for one that leads back which is older than the switch. An earlier try may have shut the tenant out before the routing was lost, and the note of that with it:
+// led refuses to take a routing for one that leads back which is older than the switch, or leads elsewhere. An earlier try may have shut the tenant out before the routing was lost, and the note of that with it:
 // the tenant is let in again.
 func (j *job) led(ctx context.Context, now cutover.Runtime) error {
 	had, err := j.had(ctx)
+	foreign := j.source.Foreign(now, j.name)
 	tried, done := machine.Switch(j.body.Ledger)
 	switch {
 	case err != nil:
 		return j.stillShut(ctx, err)
+	case foreign != nil:
+		err = foreign
 	case had > now.Epoch:
 		err = pg.Refuse("the shared database has epoch %d of the tenant %s, and had %d, as after a failover to a standby that lacked it: it cannot be told what the tenant has written since the switch; write its row in tenant_runtime again, with epoch %[3]d, or discardWrites leaves its database behind",
 			now.Epoch, j.body.Request.EnterpriseID, had)
@@ -92,7 +95,7 @@ func (j *job) had(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("it cannot be seen where applications were told that the tenant is: %w", err)
 	}
-	if last.DatabaseName != j.name {
+	if j.source.Leads(last) != j.name {
 		last.Epoch = 0
 	}
 	return max(j.body.Epoch, last.Epoch), nil
@@ -122,7 +125,7 @@ func (j *job) letIn(ctx context.Context) error {
 	if err != nil && !pg.NotSetUp(err) {
 		return j.stillShut(ctx, err)
 	}
-	there := err == nil && now.DatabaseName == j.name
+	there := err == nil && j.source.Leads(now) == j.name
 	if tried, _ := machine.Switch(j.body.Ledger); tried {
 		if !there {
 			return pg.Refuse("the routing in the source does not lead the tenant %s to %s: write its row in tenant_runtime again and resolve as ready, or roll back, or resolve as rolled_back", j.body.Request.EnterpriseID, j.name)

@@ -89,27 +89,13 @@ func (j *job) guarded(ctx context.Context, a machine.Action, anothers bool) erro
 	return j.act(ctx, a)
 }
 
-// restore leads the tenant back. A session that never switched it leads back only what leads to its own database: where somebody has sent the tenant by hand is not its to leave.
-func (j *job) restore(ctx context.Context) error {
-	if tried, _ := machine.Switch(j.body.Ledger); !tried {
-		now, err := j.source.Read(ctx)
-		if err == nil && now.DatabaseName != "" && now.DatabaseName != j.name {
-			err = pg.Refuse("the routing leads the tenant %s to %s, which is not this session's: write its row in tenant_runtime as it is to be, without a database if it is to be shared", j.body.Request.EnterpriseID, now.DatabaseName)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return j.source.RestoreKept(ctx, j.name)
-}
-
-// lift lets the tenant's writers in again, unless the tenant was closed before this session: its rows in the shared database stay closed then, whoever has raised the fence last.
+// lift lets the tenant's writers in again, unless the tenant is in a database of its own by now, whoever has led it there, or was closed before this session: its rows in the shared database are old then, and stay closed, whoever has raised the fence last.
 func (j *job) lift(ctx context.Context) error {
 	now, err := j.source.Read(ctx)
 	if err != nil && !pg.NotSetUp(err) {
 		return err
 	}
-	if j.stays = err == nil && now.IsolationMode == cutover.Dedicated && now.DatabaseName == "" && now.Status == Deprovisioned; j.stays {
+	if j.stays = err == nil && (now.DatabaseName != "" || now.IsolationMode == cutover.Dedicated && now.Status == Deprovisioned); j.stays {
 		return nil
 	}
 	return j.source.Lift(ctx, j.report.Tables)
@@ -119,12 +105,12 @@ func (j *job) lift(ctx context.Context) error {
 func (j *job) act(ctx context.Context, a machine.Action) error {
 	switch a.Name {
 	case "restore_tenant_runtime":
-		return j.restore(ctx)
+		return j.source.RestoreKept(ctx, j.name)
 	case "invalidate_cache":
 		_, err := j.announce(ctx)
 		return err
 	case "retire_tenant_runtime":
-		_, err := j.source.Switch(ctx, cutover.Runtime{IsolationMode: cutover.Dedicated, Status: Deprovisioned})
+		_, err := j.source.Switch(ctx, cutover.Runtime{IsolationMode: cutover.Dedicated, Status: Deprovisioned}, j.name)
 		return err
 	case machine.ActionCheck:
 		return j.inside(ctx)

@@ -191,18 +191,18 @@ func TestTheRuntimeIsSwitchedAndGivenBackAsItWas(t *testing.T) {
 
 	other := *s
 	other.Session = "s2"
-	_, err = other.Switch(t.Context(), to)
+	_, err = other.Switch(t.Context(), to, to.DatabaseName)
 	require.ErrorContains(t, err, "session s1 has the tenant")
 	newer := *s
 	newer.Attempt = 2
 	for range 2 {
-		now, err := newer.Restore(t.Context(), previous)
+		now, err := newer.Restore(t.Context(), previous, to.DatabaseName)
 		require.NoError(t, err)
 		require.Equal(t, int64(7), now.Epoch)
 		require.Equal(t, was, row())
 	}
 	var obsolete *pg.ObsoleteError
-	_, err = s.Switch(t.Context(), to)
+	_, err = s.Switch(t.Context(), to, to.DatabaseName)
 	require.ErrorAs(t, err, &obsolete, "a zombie")
 	require.Equal(t, was, row())
 
@@ -211,10 +211,10 @@ func TestTheRuntimeIsSwitchedAndGivenBackAsItWas(t *testing.T) {
 	previous, err = newer.Snapshot(t.Context())
 	require.NoError(t, err)
 	require.True(t, previous.Absent)
-	now, err := newer.Switch(t.Context(), to)
+	now, err := newer.Switch(t.Context(), to, to.DatabaseName)
 	require.NoError(t, err)
 	require.Equal(t, int64(8), now.Epoch)
-	now, err = newer.Restore(t.Context(), previous)
+	now, err = newer.Restore(t.Context(), previous, to.DatabaseName)
 	require.NoError(t, err)
 	require.Equal(t, cutover.Runtime{IsolationMode: cutover.Shared, Status: "active", Epoch: 9}, now)
 	require.Equal(t, "none", row())

@@ -62,7 +62,7 @@ func TestANodeThatIsFrozenWithTheTenant(t *testing.T) {
 		"taking":  {row, func(ctx context.Context, s *cutover.Source) error { return s.Take(ctx) }},
 		"holding": {"delete from instar.shut", func(ctx context.Context, s *cutover.Source) error { return s.KeepsOut(ctx, true) }},
 		"switching": {row, func(ctx context.Context, s *cutover.Source) error {
-			_, err := s.Switch(ctx, cutover.Runtime{Status: "active"})
+			_, err := s.Switch(ctx, cutover.Runtime{Status: "active"}, "")
 			return err
 		}},
 		"ending":     {row, func(ctx context.Context, s *cutover.Source) error { return s.End(ctx) }},

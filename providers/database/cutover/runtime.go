@@ -61,31 +61,47 @@ func (s *Source) Read(ctx context.Context) (r Runtime, err error) {
 	return r, err
 }
 
-// Named is the database that the row names, or "". The table may lack what [Source.Setup] adds.
+// Named is where the row leads, see [Source.Leads].
 func (s *Source) Named(ctx context.Context) (database string, err error) {
+	r, err := s.named(ctx)
+	return s.Leads(r), err
+}
+
+// named is what the row says of the database. The table may lack what [Source.Setup] adds.
+func (s *Source) named(ctx context.Context) (r Runtime, err error) {
 	err = s.with(ctx, func(conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, `select coalesce(max(database_name), '') from `+s.runtime()+` where enterprise_id = $1`, s.Enterprise).Scan(&database)
+		return conn.QueryRow(ctx, `select coalesce(max(database_id), ''), coalesce(max(database_name), '') from `+s.runtime()+` where enterprise_id = $1`, s.Enterprise).Scan(&r.DatabaseID, &r.DatabaseName)
 	})
 	if pg.NotSetUp(err) {
 		err = nil
 	}
-	return database, err
+	return r, err
+}
+
+// Leads is the database that a row names, or "". One of another server, as its id says (SERVER/NAME), is named by that: it is another one, whatever it is called.
+func (s *Source) Leads(r Runtime) string {
+	if server, name, _ := strings.Cut(r.DatabaseID, "/"); s.Server != "" && server != s.Server && name != "" && name == r.DatabaseName {
+		return r.DatabaseID
+	}
+	return r.DatabaseName
 }
 
 // Elsewhere refuses a tenant that the row leads to another database than its own, as one that was moved under another name for the same row, or by hand: its rows in the shared database are old.
 func (s *Source) Elsewhere(ctx context.Context, own string) error {
-	named, err := s.Named(ctx)
+	now, err := s.named(ctx)
 	if err == nil {
-		err = s.elsewhere(named, own)
+		err = s.Foreign(now, own)
 	}
 	return err
 }
 
-func (s *Source) elsewhere(named, own string) error {
+// Foreign is the refusal of a row that leads to another database than the session's own, or nil.
+func (s *Source) Foreign(r Runtime, own string) error {
+	named := s.Leads(r)
 	if named == "" || named == own {
 		return nil
 	}
-	return pg.Refuse("the routing leads the tenant %s to %s already, which is not this session's (%s): revert the session that has moved it there, perhaps under another name, or write its row in tenant_runtime without a database if it is to be shared", s.Enterprise, named, own)
+	return pg.Refuse("the routing leads the tenant %s to %s, which is not this session's (%s): revert the session that has moved it there, perhaps under another name, or write its row in tenant_runtime without a database if it is to be shared", s.Enterprise, named, own)
 }
 
 // SameTenant is the condition in SQL that a row r of the table of the runtime, as SQL writes it, is that of the attempt a: as texts, as their types differ. Of a uuid, which is told in lower case, a tenant may have been moved under its name in upper case.
@@ -109,9 +125,15 @@ func (s *Source) read(ctx context.Context, q queryer) (r Runtime, err error) {
 	return r, err
 }
 
-// Switch points the row to another database, under the next epoch. A repetition finds that it was done.
-func (s *Source) Switch(ctx context.Context, to Runtime) (now Runtime, err error) {
-	return s.change(ctx, to, func(pgx.Tx) error { return nil })
+// Switch points the row to another database, or to none, under the next epoch; one that leads to a database that is not the session's own stays. A repetition finds that it was done.
+func (s *Source) Switch(ctx context.Context, to Runtime, own string) (now Runtime, err error) {
+	return s.change(ctx, to, func(tx pgx.Tx) error {
+		now, err := s.read(ctx, tx)
+		if err == nil {
+			err = s.Foreign(now, own)
+		}
+		return err
+	})
 }
 
 // UnfencedError says that the fence of a tenant does not stand where it has to. Nothing was switched.
@@ -149,7 +171,7 @@ func (s *Source) fencedFor(ctx context.Context, tx pgx.Tx, to Runtime, tables []
 	if to.Epoch = now.Epoch; err != nil || now == to {
 		return err
 	}
-	if err := s.elsewhere(now.DatabaseName, to.DatabaseName); err != nil {
+	if err := s.Foreign(now, to.DatabaseName); err != nil {
 		return err
 	}
 	open, err := s.open(ctx, tx, tables)
@@ -228,8 +250,8 @@ func (s *Source) nextEpoch(ctx context.Context, tx pgx.Tx, seen int64) (epoch in
 	return epoch, err
 }
 
-// Restore gives the row back what it had, under the next epoch. A repetition finds that it was done.
-func (s *Source) Restore(ctx context.Context, p Previous) (now Runtime, err error) {
+// Restore gives the row back what it had, under the next epoch; one that leads to a database that is not the session's own stays. A repetition finds that it was done.
+func (s *Source) Restore(ctx context.Context, p Previous, own string) (now Runtime, err error) {
 	err = s.with(ctx, func(conn *pgx.Conn) error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			if err := s.take(ctx, tx); err != nil {
@@ -238,7 +260,7 @@ func (s *Source) Restore(ctx context.Context, p Previous) (now Runtime, err erro
 			if now, err = s.read(ctx, tx); err != nil {
 				return err
 			}
-			if err := s.restore(ctx, tx, p, now.Epoch); err != nil {
+			if err := s.restore(ctx, tx, p, now, own); err != nil {
 				return err
 			}
 			now, err = s.read(ctx, tx)
@@ -251,16 +273,22 @@ func (s *Source) Restore(ctx context.Context, p Previous) (now Runtime, err erro
 	return now, nil
 }
 
-func (s *Source) restore(ctx context.Context, tx pgx.Tx, p Previous, seen int64) error {
+func (s *Source) restore(ctx context.Context, tx pgx.Tx, p Previous, now Runtime, own string) error {
 	if p.Absent {
+		if err := s.Foreign(now, own); err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, `delete from `+s.runtime()+` where enterprise_id = $1`, s.Enterprise)
 		if err == nil && tag.RowsAffected() > 0 {
-			_, err = s.nextEpoch(ctx, tx, seen)
+			_, err = s.nextEpoch(ctx, tx, now.Epoch)
 		}
 		return err
 	}
 	var same bool
 	err := tx.QueryRow(ctx, `select coalesce((select to_jsonb(r) - 'epoch' = $2::text::jsonb - 'epoch' from `+s.runtime()+` r where r.enterprise_id = $1), false)`, s.Enterprise, string(p.Row)).Scan(&same)
+	if err == nil && !same {
+		err = s.Foreign(now, own)
+	}
 	if err != nil || same {
 		return err
 	}
@@ -272,7 +300,7 @@ func (s *Source) restore(ctx context.Context, tx pgx.Tx, p Previous, seen int64)
 	if err != nil {
 		return err
 	}
-	epoch, err := s.nextEpoch(ctx, tx, seen)
+	epoch, err := s.nextEpoch(ctx, tx, now.Epoch)
 	if err != nil {
 		return err
 	}
@@ -288,8 +316,9 @@ func (s *Source) restore(ctx context.Context, tx pgx.Tx, p Previous, seen int64)
 	return err
 }
 
-// RestoreKept restores what KeepAndSwitch has stored, and forgets it. Where nothing was kept, there is nothing to restore, unless the row leads to the database: somebody has written that by hand, and the tenant is shared from now on.
-func (s *Source) RestoreKept(ctx context.Context, database string) error {
+// RestoreKept restores what KeepAndSwitch has stored, and forgets it. Where nothing was kept, there is nothing to restore, unless the row leads to the session's own database: somebody has written that by hand, and the tenant is
+// shared from now on. A row that leads to another one is not the session's to change: somebody has sent the tenant there by hand.
+func (s *Source) RestoreKept(ctx context.Context, own string) error {
 	var text *string
 	err := s.with(ctx, func(conn *pgx.Conn) error {
 		err := conn.QueryRow(ctx, `select previous from instar.attempt where enterprise_id = $1 and session = $2`, s.Enterprise, s.Session).Scan(&text)
@@ -302,9 +331,9 @@ func (s *Source) RestoreKept(ctx context.Context, database string) error {
 		return err
 	}
 	if text == nil {
-		now, err := s.Read(ctx)
-		if err == nil && now.DatabaseName == database {
-			_, err = s.Switch(ctx, Runtime{IsolationMode: Shared, Status: "active"})
+		named, err := s.Named(ctx)
+		if err == nil && named != "" {
+			_, err = s.Switch(ctx, Runtime{IsolationMode: Shared, Status: "active"}, own)
 		}
 		return err
 	}
@@ -312,7 +341,7 @@ func (s *Source) RestoreKept(ctx context.Context, database string) error {
 	if err := json.Unmarshal([]byte(*text), &p); err != nil {
 		return fmt.Errorf("cannot read the runtime that %s had: %w", s.Enterprise, err)
 	}
-	if _, err := s.Restore(ctx, p); err != nil {
+	if _, err := s.Restore(ctx, p, own); err != nil {
 		return err
 	}
 	return s.with(ctx, func(conn *pgx.Conn) error {

@@ -18,6 +18,7 @@ type Source struct {
 	Address    pg.Address
 	Runtime    string // the table, as SQL writes it; public.tenant_runtime when empty
 	Enterprise string
+	Server     string // of the tenants' databases, which an id of one may name; see [Source.Leads]
 	Session    string
 	Attempt    uint64                                        // the fence of this attempt: a lower one than was seen is refused
 	Lost       func(ctx context.Context, table string) error // is called by [Source.Fence] where the fence of a table does not stand before, and nothing is raised there when it fails; may be nil
