@@ -112,7 +112,9 @@ func (j *job) follow(ctx context.Context) (v machine.Verified, err error) {
 	}
 	defer func() {
 		if err != nil { // the tenant goes on writing where it is
-			err = errors.Join(err, j.lift(context.WithoutCancel(ctx)))
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removal)
+			defer cancel()
+			err = errors.Join(err, j.lift(ctx))
 		}
 	}()
 	if err := j.source.Fence(ctx, j.report.Tables); err != nil {

@@ -136,6 +136,9 @@ func (p *Provider) SharedLeftovers(ctx context.Context, known Known) (list []Lef
 	links := map[string]bool{}
 	for i := range tenants {
 		t := &tenants[i]
+		if len(t.Passed) > 0 {
+			list = append(list, Leftover{Kind: "fence", Name: t.Triggers, On: strings.Join(t.Passed, ", "), Tenant: t.Enterprise, Session: t.Session, Reason: "it lets everybody through, and could not be dropped while others read: the next sweep drops it, within an hour, unless they read all the time"})
+		}
 		if !t.Ended && known(t.Session) {
 			for _, name := range (&online.Link{Session: t.Session}).Names() {
 				links[name] = true

@@ -107,3 +107,30 @@ func TestWhereNothingWasMovedNothingIsLeft(t *testing.T) {
 	require.Equal(t, "default.unmoved.db", database.SessionName(s.e.Machine, s.e.Key()))
 	require.Equal(t, "instance_provisioning/default.unmoved.db", database.SessionName("instance_provisioning", s.e.Key()))
 }
+
+// A rollback beside a long reader, such as pg_dump, lets the tenant write; what it leaves of the fence is told, and the sweep drops it when nobody reads.
+func TestARollbackBesideALongReader(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "dumped")
+	s.p.Told = refusesOwn
+	s.command("request", `{}`)
+	require.Equal(t, machine.Failed, s.e.State)
+	reader, err := databasetest.Open(t, s.p.Source).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = reader.Exec(t.Context(), `select from public.settings`)
+	require.NoError(t, err)
+	s.command("rollback", `{}`)
+	require.Equal(t, machine.RolledBack, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
+	require.NoError(t, exec(t, s.p.Source, `update public.settings set value = 'x' where enterprise_id = 'dumped'`))
+	left := func() []database.Leftover {
+		_, err := s.p.Sweep(t.Context())
+		require.NoError(t, err)
+		list, err := s.p.SharedLeftovers(t.Context(), func(string) bool { return false })
+		require.NoError(t, err)
+		return list
+	}
+	require.Len(t, left(), 1)
+	require.Equal(t, "fence public.settings", left()[0].Kind+" "+left()[0].On)
+	require.NoError(t, reader.Commit(t.Context()))
+	require.Empty(t, left())
+}

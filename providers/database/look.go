@@ -137,7 +137,7 @@ func (p *Provider) replicated(ctx context.Context, e *machines.Entity, target pg
 }
 
 // Sweep drops the databases whose grace period is over, and the templates of former migrations that were not used for as long, and returns their names. It also ends what is left of the replication to tenants that are in theirs, and that of
-// sessions which have ended or are not known: a slot that nobody reads keeps the log of the source.
+// sessions which have ended or are not known: a slot that nobody reads keeps the log of the source. What is left of fences that were lifted goes, too.
 func (p *Provider) Sweep(ctx context.Context) ([]string, error) {
 	gone, err := p.Server.Sweep(ctx, time.Now())
 	if pg.NotSetUp(err) { // nothing was made there yet
@@ -149,7 +149,7 @@ func (p *Provider) Sweep(ctx context.Context) ([]string, error) {
 		templates, unread = p.Server.SweepTemplates(ctx, admin.TemplateName(hash), time.Now().Add(-p.grace()))
 		gone = append(gone, templates...)
 	}
-	return gone, errors.Join(err, unread, p.unlink(ctx))
+	return gone, errors.Join(err, unread, p.unlink(ctx), (&cutover.Source{Address: p.shared(nil)}).Sweep(ctx))
 }
 
 // grace is how long what is not needed any more is kept.

@@ -300,7 +300,7 @@ func (j *job) verify(ctx context.Context) (_ any, err error) {
 	return done, nil
 }
 
-// removal is how long a switch tries to end the replication.
+// removal is how long a switch tries to end the replication, and a comparison that has failed to lift its fence.
 const removal = 30 * time.Second
 
 // switchOver proves the way in that the application will take, points the routing there, and ends the replication. The tenant waits meanwhile, so it connects no more than it has to.

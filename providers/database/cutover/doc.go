@@ -10,6 +10,7 @@
 //   - Each table is fenced by itself: CREATE TRIGGER waits for the running writers of the table, which is the drain, and holds no other lock
 //     meanwhile, so it is in no deadlock. It gives up its place in the queue every second, so that one long transaction does not stop others.
 //   - Triggers fire in sessions of replicas, too (ENABLE ALWAYS).
+//   - [Source.Lift] waits for nobody's lock of a table: the function of the triggers lets everybody through, and they are dropped when nobody reads, at last by [Source.Sweep].
 //
 // The contract of the row (tenant_runtime): it changes with an epoch that only rises, in one transaction, by the current attempt of the
 // session that has the tenant. [Source.Restore] gives it back what it had before, column by column; where there was none, there is none

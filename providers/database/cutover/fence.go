@@ -61,28 +61,6 @@ func Fenced(tables []*catalog.Table) (names []string) {
 	return names
 }
 
-// Lift lets the tenant's writers in again.
-func (s *Source) Lift(ctx context.Context, tables []*catalog.Table) error {
-	return s.with(ctx, func(conn *pgx.Conn) error {
-		for _, t := range fenced(tables) {
-			drop := []string{}
-			for _, event := range events {
-				drop = append(drop, fmt.Sprintf(`drop trigger if exists %s on %s`, s.trigger(event), t.Quoted()))
-			}
-			drop = append(drop, fmt.Sprintf(`drop function if exists %s()`, s.function(t)))
-			if standing, err := s.stands(ctx, conn, t); err != nil {
-				return err
-			} else if !standing {
-				drop = drop[len(events):] // without waiting for writers
-			}
-			if err := s.eachTable(ctx, conn, t, nil, drop); err != nil {
-				return fmt.Errorf("cannot lift the fence of table %s: %w", t, err)
-			}
-		}
-		return nil
-	})
-}
-
 // Compare begins a run of a comparison under this attempt, after begin has done the same in the target: what an earlier run of it still does is refused from then on. Where one has ended well, it begins none and returns
 // the result of that: its fence stands, and a switch may go by it. By an earlier version one may have ended without a result.
 func (s *Source) Compare(ctx context.Context, run string, begin func() error) (result string, ended bool, err error) {
@@ -113,10 +91,10 @@ func (s *Source) Compared(ctx context.Context, result string) error {
 	})
 }
 
-// open are those of some tables, as SQL writes them, on which the fence does not stand, or not whole, or does not fire always; one that has gone is open.
+// open are those of some tables, as SQL writes them, on which the fence does not stand, or not whole, or does not fire always, or lets everybody through; one that has gone is open.
 func (s *Source) open(ctx context.Context, q queryer, tables []string) (open []string, err error) {
 	err = q.QueryRow(ctx, `select coalesce(array_agg(name), '{}') from unnest($1::text[]) name
-		where (select count(*) from pg_trigger where tgrelid = to_regclass(name) and starts_with(tgname, $2) and tgenabled = 'A') < $3`, tables, fencePrefix+s.mark()+"_", len(events)).Scan(&open)
+		where (select count(*) from pg_trigger join pg_proc p on p.oid = tgfoid where tgrelid = to_regclass(name) and starts_with(tgname, $2) and tgenabled = 'A' and prosrc <> $4) < $3`, tables, fencePrefix+s.mark()+"_", len(events), passes).Scan(&open)
 	return open, err
 }
 
@@ -169,7 +147,7 @@ func (s *Source) raise(t *catalog.Table) []string {
 			return null;`, refuse, t.WhereAs("old", s.Enterprise), t.WhereAs("new", s.Enterprise), t.Orphan("new"))
 	}
 	list := []string{
-		fmt.Sprintf(`create or replace function %s() returns trigger language plpgsql security definer set search_path = pg_catalog as $instar$ begin %s %s end $instar$`, s.function(t), pass, body),
+		s.define(t, fmt.Sprintf(` begin %s %s end `, pass, body)),
 	}
 	add := func(event, on, each, when string) {
 		list = append(list,
@@ -186,6 +164,11 @@ func (s *Source) raise(t *catalog.Table) []string {
 	add("d", "after delete", "row", old)
 	add("t", "before truncate", "statement", "")
 	return list
+}
+
+// define makes the function of a fence.
+func (s *Source) define(t *catalog.Table, body string) string {
+	return fmt.Sprintf(`create or replace function %s() returns trigger language plpgsql security definer set search_path = pg_catalog as $instar$%s$instar$`, s.function(t), body)
 }
 
 // Through makes a transaction one of the current attempt, whose writes pass the fence.

@@ -1,0 +1,54 @@
+package cutover_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/providers/database/cutover"
+	"github.com/bcc94042/instar/providers/database/databasetest"
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// Whoever reads a table for long, such as pg_dump, keeps no fence standing: the tenant's writers are let in at once, and the triggers go when nobody reads.
+func TestAFenceIsLiftedBesideALongReader(t *testing.T) {
+	t.Parallel()
+	s, tables := setup(t)
+	require.NoError(t, s.Fence(t.Context(), tables))
+	long, err := databasetest.Open(t, s.Address).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = long.Exec(t.Context(), `select from public.settings; select from public.lines; select from public.events`)
+	require.NoError(t, err)
+	left := func() string {
+		return databasetest.Ask(t, s.Address, `select (select count(distinct tgrelid) from pg_trigger where tgname like 'instar%' and tgparentid = 0) || ' ' || (select count(*) from pg_proc p join pg_namespace n on n.oid = pronamespace where nspname = 'instar')`)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	defer cancel()
+	for range 2 {
+		require.NoError(t, s.Lift(ctx, tables))
+		for what, sql := range writes("acme") {
+			require.NoError(t, try(t, s.Address, sql), what)
+		}
+		require.Equal(t, "3 3", left(), "of what is read")
+		var unfenced *cutover.UnfencedError
+		_, err = s.KeepAndSwitch(ctx, cutover.Runtime{DatabaseName: "tenant_acme"}, []string{"public.settings", "public.orders"})
+		require.ErrorAs(t, err, &unfenced)
+		require.Equal(t, []string{"public.settings", "public.orders"}, unfenced.Tables, "what lets everybody through is no fence")
+
+		require.NoError(t, s.Fence(ctx, tables))
+		require.NoError(t, s.Sweep(ctx))
+		for what, sql := range writes("acme") {
+			require.Equal(t, pg.ReadOnly, pg.State(try(t, s.Address, sql)), what)
+		}
+	}
+	require.NoError(t, s.Lift(ctx, tables))
+	list, err := s.Tenants(ctx)
+	require.NoError(t, err)
+	require.Empty(t, list[0].Fenced, "nobody is refused")
+	require.NotEmpty(t, list[0].Passed)
+	require.NoError(t, long.Commit(ctx))
+	require.NoError(t, s.Sweep(ctx))
+	require.Equal(t, "0 0", left())
+}
