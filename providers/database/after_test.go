@@ -302,6 +302,7 @@ func TestAHeldSessionKeepsNoLog(t *testing.T) {
 		return databasetest.Ask(t, s.p.Source, `select coalesce(string_agg(slot_name, ' ' order by slot_name), '') from pg_replication_slots where database = current_database()`)
 	}
 	require.Equal(t, name, slots())
+	require.Equal(t, "false", databasetest.Ask(t, s.p.Server.Address("tenant_held", ""), `select subenabled::text from pg_subscription where subname = $1`, name), "its workers are for others")
 	d := s.e.Data.(*machine.Data)
 	// How far its replication is, is news once: an initial copy of hours is not idle, and one that stands is.
 	copying, at := s.e, *d

@@ -23,7 +23,11 @@ func (j *job) plan(ctx context.Context) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		reasons = append(reasons, problems...)
+		target, err := j.link.CheckTarget(ctx, j.Server.Address("", j.Source.Name))
+		if err != nil {
+			return nil, err
+		}
+		reasons = slices.Concat(reasons, problems, target)
 	}
 	runtime, err := j.source.CheckRuntime(ctx)
 	if err != nil {

@@ -52,7 +52,7 @@ func TestAnInitialCopyThatIsRefused(t *testing.T) {
 				}
 				return databasetest.None
 			}, none)
-			f.p.From, f.p.Patience = as(t, f.source.DSN, reader, "replication"), time.Second
+			f.p.From, f.p.Patience = as(t, f.source.DSN, reader, "replication"), 3*time.Second
 			databasetest.Exec(t, f.source, `grant select on all tables in schema public to `+reader)
 			f.command("request", `{"mode":"online"}`)
 			f.goesOn(machine.Failed, machine.Ready)

@@ -13,7 +13,6 @@
 package online
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -94,25 +93,6 @@ func (l *Link) Check(ctx context.Context) (problems []string, err error) {
 	return problems, err
 }
 
-// copies are the tables that Postgres copies at a time, each through a slot and a connection of its own: that is max_sync_workers_per_subscription as it comes.
-const copies = 2
-
-// checkRoom: what a session lacks, its copies or those of another would wait for.
-func (l *Link) checkRoom(ctx context.Context, conn *pgx.Conn, problems *[]string) error {
-	var slots, used, senders, sending int
-	err := conn.QueryRow(ctx, `select current_setting('max_replication_slots')::int, (select count(*) from pg_replication_slots), current_setting('max_wal_senders')::int, (select count(*) from pg_stat_replication)`).Scan(&slots, &used, &senders, &sending)
-	if err != nil {
-		return err
-	}
-	if needs := 2 + copies; used+needs > slots {
-		*problems = append(*problems, fmt.Sprintf("%d of %d replication slots of the source are in use, and %d are needed while tables are copied: raise max_replication_slots, or wait for other moves", used, slots, needs))
-	}
-	if needs := 1 + copies; sending+needs > senders {
-		*problems = append(*problems, fmt.Sprintf("%d of %d WAL senders of the source are in use, and %d are needed while tables are copied: raise max_wal_senders, or wait for other moves", sending, senders, needs))
-	}
-	return nil
-}
-
 // checkNotes: of rows of tenants the log has to tell all.
 func (l *Link) checkNotes(ctx context.Context, conn *pgx.Conn, problems *[]string) error {
 	for _, t := range l.Tables {
@@ -182,32 +162,6 @@ func (l *Link) Slot(ctx context.Context) error {
 	})
 }
 
-// Subscribe makes the subscription, which begins to copy.
-func (l *Link) Subscribe(ctx context.Context) error {
-	from := l.From
-	if from == "" {
-		from = l.Source.DSN
-	}
-	return l.on(ctx, l.Target, func(conn *pgx.Conn) error {
-		there, err := l.subscribed(ctx, conn)
-		if err != nil || there {
-			return err
-		}
-		// The slot is there already: where both databases are in one cluster, making it here would wait for this very statement.
-		_, err = conn.Exec(ctx, fmt.Sprintf(`create subscription %[1]s connection %[2]s publication %[1]s with (create_slot = false, slot_name = %[3]s, copy_data = true)`,
-			pg.Ident(l.Name()), pg.Literal(from), pg.Literal(l.Name())))
-		if err != nil {
-			return fmt.Errorf("cannot subscribe: %w", err)
-		}
-		return nil
-	})
-}
-
-func (l *Link) subscribed(ctx context.Context, conn *pgx.Conn) (there bool, err error) {
-	err = conn.QueryRow(ctx, `select exists (select from pg_subscription s join pg_database d on d.oid = s.subdbid where s.subname = $1 and d.datname = current_database())`, l.Name()).Scan(&there)
-	return there, err
-}
-
 // Status is how far the replication is.
 type Status struct {
 	Tables  int      // that are replicated
@@ -239,9 +193,9 @@ func (l *Link) Status(ctx context.Context) (s Status, err error) {
 	return s, err
 }
 
-// AwaitCopy returns when the initial copy of every table is done, and fails where Postgres fails to do one again and again, and none gets any further.
+// AwaitCopy returns when the initial copy of every table is done, and fails where Postgres fails to do one again and again, and none gets any further, or where no worker is left for one.
 func (l *Link) AwaitCopy(ctx context.Context) error {
-	refused := refusals{patience: cmp.Or(l.Patience, time.Minute)}
+	refused, stands := refusals{patience: l.patience()}, standstill{}
 	for {
 		s, err := l.Status(ctx)
 		if err != nil {
@@ -251,11 +205,21 @@ func (l *Link) AwaitCopy(ctx context.Context) error {
 			return nil
 		}
 		var errors int64
-		if err := l.on(ctx, l.Target, func(conn *pgx.Conn) (err error) { errors, _, err = l.errors(ctx, conn); return err }); err != nil {
+		var w workers
+		err = l.on(ctx, l.Target, func(conn *pgx.Conn) (err error) {
+			if errors, _, err = l.errors(ctx, conn); err == nil {
+				w, err = l.workers(ctx, conn)
+			}
+			return err
+		})
+		if err != nil {
 			return err
 		}
 		if refused.many(time.Now(), len(s.Whole), s.Copying, errors) {
 			return s.refused()
+		}
+		if stands.long(time.Now(), &w, l.patience()) {
+			return w.refused(s.Open)
 		}
 		if err := wait.Pause(ctx, 100*time.Millisecond); err != nil {
 			return fmt.Errorf("%d of %d tables were copied: %w", len(s.Whole), s.Tables, err)

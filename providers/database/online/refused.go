@@ -18,8 +18,13 @@ import (
 // mostErrors are those of a subscription after which it is not waited for any more: what is applied fails once in wal_retrieve_retry_interval (5 s), and a connection that was lost once is none to end a move for.
 const mostErrors = 5
 
-// errors are those of the initial copies, and of what is applied, since there is the subscription.
+// errors are those of the initial copies, and of what is applied, since there is the subscription. One that is disabled gets no further.
 func (l *Link) errors(ctx context.Context, conn *pgx.Conn) (copied, applied int64, err error) {
+	if there, enabled, err := l.subscribed(ctx, conn); err != nil {
+		return 0, 0, err
+	} else if there && !enabled {
+		return 0, 0, pg.Later(time.Second, "the subscription %s was disabled: by another run, which has failed, by hand, or by Postgres, whose log says why", l.Name())
+	}
 	var counts bool
 	if err := conn.QueryRow(ctx, `select to_regclass('pg_catalog.pg_stat_subscription_stats') is not null`).Scan(&counts); err != nil || !counts {
 		return 0, 0, err

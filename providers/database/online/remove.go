@@ -24,7 +24,7 @@ func (l *Link) Left(ctx context.Context) (left bool, err error) {
 // Unsubscribe removes the subscription, without asking the source. A target that has gone has none.
 func (l *Link) Unsubscribe(ctx context.Context) error {
 	err := l.on(ctx, l.Target, func(conn *pgx.Conn) error {
-		there, err := l.subscribed(ctx, conn)
+		there, _, err := l.subscribed(ctx, conn)
 		if err != nil || !there {
 			return err
 		}
