@@ -70,3 +70,27 @@ func TestTheFenceOfATenantThatIsElsewhereStays(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, slices.ContainsFunc(left, func(l database.Leftover) bool { return l.Kind == "fence" }), "it is where it is to be: %+v", left)
 }
+
+// A tenant that is in its database without a session that is known, as after a restore of the store, passes the plan, and is taken over by a session of the same name.
+func TestATenantThatIsInItsDatabaseIsTakenOver(t *testing.T) {
+	t.Parallel()
+	s, _ := ready(t, "orphan", "tenant_orphan")
+	s.twice = false
+	lost := s.e.Version
+	again := func(body string) {
+		t.Helper()
+		s.e = machine.Machine.New("default", "orphan", "db")
+		s.e.Version = lost
+		s.command("request", body)
+		lost = s.e.Version
+	}
+	again(`{"dryRun":true}`)
+	require.Equal(t, machine.Cancelled, s.e.State, "%v", s.e.LastError)
+	again(`{}`)
+	require.Equal(t, machine.Failed, s.e.State)
+	require.Equal(t, "DB_ALLOCATION_FAILED", s.e.LastError.Code)
+	require.Contains(t, s.e.LastError.Message, "resolve as ready")
+	s.command("resolve", `{"outcome":"ready"}`)
+	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
+	require.Equal(t, "dedicated_db tenant_orphan", s.runtime())
+}
