@@ -33,7 +33,7 @@ const (
 // SeenLife is how long an acknowledgement lives. It is renewed three times within that.
 const SeenLife = 15 * time.Second
 
-// untaken is the code of an acknowledgement that no switch waits for. With another one it was not stored for now.
+// untaken is the code of an acknowledgement that no switch waits for. With another one it was not stored for now, and a switch waits.
 const untaken = 400
 
 // idleAfter is how long a tenant is acknowledged after it was acquired last: a process that has served thousands once does not say so for ever.
@@ -276,13 +276,10 @@ func (d *DB) acknowledge(name string) {
 		}
 	}
 	switch err := json.Unmarshal(answer.Data, &said); {
-	case err != nil:
+	case err != nil, said.Error != nil && said.Error.Code != untaken:
 		return
 	case said.Error != nil:
 		d.warn(name, said.Error.Description)
-		if said.Error.Code != untaken {
-			return
-		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

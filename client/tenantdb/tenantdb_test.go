@@ -42,7 +42,7 @@ type world struct {
 	shared       *pgxpool.Config
 	db           *tenantdb.DB
 	silent       atomic.Value // how tenants begin whose acknowledgements have no answer
-	unheard      chan string  // the epochs of those
+	unheard      chan string  // the epochs of those, and of those that are refused
 	refused      atomic.Value // a refusal, of those that are refused
 }
 
@@ -58,17 +58,21 @@ func setup(t *testing.T) *world {
 	w := &world{T: t, nc: env.NC, js: env.JS, unheard: make(chan string, 100)}
 	_, err := env.NC.Subscribe(env.Names.Seen("*", "*"), func(m *nats.Msg) { // the server's part
 		key, err := env.Names.ParseSeen(m.Subject)
-		if name, _ := w.silent.Load().(string); name != "" && strings.HasPrefix(key, name) {
+		unheard := func() {
 			select {
 			case w.unheard <- string(m.Data):
 			default: // nobody asks
 			}
+		}
+		if name, _ := w.silent.Load().(string); name != "" && strings.HasPrefix(key, name) {
+			unheard()
 			return
 		}
 		if r, _ := w.refused.Load().(refusal); r.tenants != "" && strings.HasPrefix(key, r.tenants) {
 			if err := m.Respond(fmt.Appendf(nil, `{"error":{"code":%d,"description":%q}}`, r.code, r.why)); err != nil {
 				t.Error(err)
 			}
+			unheard()
 			return
 		}
 		if err == nil {
