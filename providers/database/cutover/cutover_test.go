@@ -223,6 +223,38 @@ func TestTheRuntimeIsSwitchedAndGivenBackAsItWas(t *testing.T) {
 	require.NoError(t, other.Take(t.Context()), "it is free")
 }
 
+// Two who switch the same row at once, as sessions that name its tenant in two ways, do not lead it one after the other: the later one finds where it leads by then.
+func TestTwoSwitchesOfOneRow(t *testing.T) {
+	t.Parallel()
+	for _, row := range []string{"none", "shared"} {
+		t.Run(row, func(t *testing.T) {
+			t.Parallel()
+			s, _ := setup(t)
+			if row == "shared" {
+				databasetest.Exec(t, s.Address, `insert into public.tenant_runtime (enterprise_id) values ('acme')`)
+			}
+			other, err := databasetest.Open(t, s.Address).Begin(t.Context())
+			require.NoError(t, err)
+			_, err = other.Exec(t.Context(), `insert into public.tenant_runtime (enterprise_id, database_name) values ('acme', 'tenant_ACME') on conflict (enterprise_id) do update set database_name = 'tenant_ACME'`)
+			require.NoError(t, err)
+			switched := make(chan error, 1)
+			go func() {
+				_, err := s.KeepAndSwitch(t.Context(), cutover.Runtime{IsolationMode: cutover.Dedicated, DatabaseName: "tenant_acme", Status: "active"}, nil)
+				switched <- err
+			}()
+			watcher := databasetest.Open(t, s.Address)
+			require.Eventually(t, func() bool {
+				var waits bool
+				require.NoError(t, watcher.QueryRow(t.Context(), `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waits))
+				return waits
+			}, 20*time.Second, 2*time.Millisecond)
+			require.NoError(t, other.Commit(t.Context()))
+			require.ErrorContains(t, <-switched, "leads the tenant acme to tenant_ACME")
+			require.Equal(t, "tenant_ACME", databasetest.Ask(t, s.Address, `select database_name from public.tenant_runtime`))
+		})
+	}
+}
+
 // An attempt that its own session has overtaken stays overtaken when another session has had the tenant since, or had it all the time.
 func TestAnOldAttemptOfAnEarlierSessionTakesNothing(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package cutover
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -212,13 +213,21 @@ func (s *Source) point(ctx context.Context, tx pgx.Tx, to Runtime) (now Runtime,
 	if to.Epoch, err = s.nextEpoch(ctx, tx, now.Epoch); err != nil {
 		return now, err
 	}
-	_, err = tx.Exec(ctx, `
+	// Another session that names the tenant in another way, or somebody by hand, may change the row after it was read: then it is not what was looked at.
+	tag, err := tx.Exec(ctx, `
 		insert into `+s.runtime()+` as r (enterprise_id, isolation_mode, database_id, database_host, database_name, status, updated_at, epoch)
 		values ($1, $2, nullif($3, ''), nullif($4, ''), nullif($5, ''), $6, now(), $7)
 		on conflict (enterprise_id) do update set isolation_mode = $2, database_id = nullif($3, ''), database_host = nullif($4, ''), database_name = nullif($5, ''),
-			status = $6, updated_at = now(), epoch = $7`,
-		s.Enterprise, to.IsolationMode, to.DatabaseID, to.DatabaseHost, to.DatabaseName, to.Status, to.Epoch)
-	return to, err
+			status = $6, updated_at = now(), epoch = $7
+		where (coalesce(r.database_id, ''), coalesce(r.database_name, '')) = ($8, $9)`,
+		s.Enterprise, to.IsolationMode, to.DatabaseID, to.DatabaseHost, to.DatabaseName, to.Status, to.Epoch, now.DatabaseID, now.DatabaseName)
+	if err != nil || tag.RowsAffected() > 0 {
+		return to, err
+	}
+	if now, err = s.read(ctx, tx); err == nil {
+		err = s.Foreign(now, to.DatabaseName)
+	}
+	return now, cmp.Or(err, pg.Later(0, "the row of the tenant %s was changed meanwhile", s.Enterprise))
 }
 
 // Renew leaves the row as it is, under the next epoch, which is above one that was seen elsewhere: something about the database has changed that it does not say.
