@@ -158,16 +158,7 @@ func (o *ObjectStores) Read(ctx context.Context, b Bucket, each func(Object) err
 		if info.Opts != nil && info.Opts.Link != nil {
 			at.Link = &Link{Bucket: info.Opts.Link.Bucket, Object: info.Opts.Link.Name}
 		}
-		at.Open = func() (io.ReadCloser, error) {
-			from, err := store.Get(ctx, info.Name)
-			if err != nil {
-				return nil, err
-			}
-			if got, err := from.Info(); err != nil || got.NUID != info.NUID { // it may be a link by now, which Get follows
-				return nil, errors.Join(err, errors.New("it has changed meanwhile"), from.Close())
-			}
-			return from, nil
-		}
+		at.Open = func() (io.ReadCloser, error) { return o.open(ctx, b.Name, info) }
 		if err := each(at); err != nil {
 			return err
 		}

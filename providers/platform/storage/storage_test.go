@@ -2,6 +2,10 @@ package storage_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"io"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -88,4 +92,66 @@ func TestAStoreWithoutRoomForTheQuotaIsTriedAgain(t *testing.T) {
 	o.JS = e.JS
 	_, err = o.Ensure(t.Context(), acme)
 	require.NoError(t, err)
+}
+
+// A tenant writes what it likes into its bucket: a name, an id or a link that fits into no line of the protocol ends no connection of the server, and a link is not followed, wherever it is written.
+func TestWhatATenantHasWrittenEndsNoConnection(t *testing.T) {
+	t.Parallel()
+	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	o := &storage.ObjectStores{JS: e.JS}
+	other, err := o.Ensure(t.Context(), storage.Spec{Name: "tenant-other", Owner: "other"})
+	require.NoError(t, err)
+	store, err := e.JS.ObjectStore(t.Context(), other.Name)
+	require.NoError(t, err)
+	secret, err := store.PutString(t.Context(), "secret", "not acme's")
+	require.NoError(t, err)
+	b, err := o.Ensure(t.Context(), storage.Spec{Name: "tenant-acme", Owner: "o"})
+	require.NoError(t, err)
+	long, sum := strings.Repeat("x", 5000), sha256.New()
+	sum.Write([]byte("one two"))
+	for _, chunk := range []string{"one ", "two"} {
+		_, err := e.JS.Publish(t.Context(), "$O.tenant-acme.C.plain", []byte(chunk))
+		require.NoError(t, err)
+	}
+	link := func(bucket string) *jetstream.ObjectMetaOptions {
+		return &jetstream.ObjectMetaOptions{Link: &jetstream.ObjectLink{Bucket: bucket, Name: "secret"}}
+	}
+	for subject, info := range map[string]jetstream.ObjectInfo{
+		"long":         {ObjectMeta: jetstream.ObjectMeta{Name: long}, NUID: "plain", Size: 7, Digest: jetstream.GetObjectDigestValue(sum)},
+		"id":           {ObjectMeta: jetstream.ObjectMeta{Name: "id"}, NUID: long, Size: 7},
+		"all":          {ObjectMeta: jetstream.ObjectMeta{Name: "all"}, NUID: ">", Size: 7, Digest: jetstream.GetObjectDigestValue(sum)},
+		"gone":         {ObjectMeta: jetstream.ObjectMeta{Name: "gone"}, NUID: "gone", Size: 7},
+		"part":         {ObjectMeta: jetstream.ObjectMeta{Name: "part"}, NUID: "plain", Size: 8, Digest: jetstream.GetObjectDigestValue(sum)},
+		"said":         {ObjectMeta: jetstream.ObjectMeta{Name: "linked"}, NUID: secret.NUID, Size: 10, Digest: secret.Digest},
+		"bGlua2Vk":     {ObjectMeta: jetstream.ObjectMeta{Name: "a link", Opts: link("tenant-other")}, NUID: "link"}, // where "linked" is kept
+		"ZmFyIGF3YXk=": {ObjectMeta: jetstream.ObjectMeta{Name: "far", Opts: link(long)}, NUID: "far"},
+	} {
+		info.Bucket = b.Name
+		raw, err := json.Marshal(info)
+		require.NoError(t, err)
+		_, err = e.JS.Publish(t.Context(), "$O.tenant-acme.M."+subject, raw)
+		require.NoError(t, err)
+	}
+	got := map[string]string{}
+	require.NoError(t, o.Read(t.Context(), b, func(at storage.Object) error {
+		if at.Link != nil {
+			got[at.Name] = "a link"
+			return nil
+		}
+		from, err := at.Open()
+		if err == nil {
+			var body []byte
+			if body, err = io.ReadAll(from); err == nil {
+				got[at.Name[:min(len(at.Name), 9)]] = string(body)
+			}
+			require.NoError(t, from.Close())
+		}
+		if err != nil {
+			got[at.Name] = "cannot be read"
+		}
+		return nil
+	}))
+	none := "cannot be read"
+	require.Equal(t, map[string]string{long[:9]: "one two", "id": none, "all": none, "gone": none, "part": none, "linked": none, "a link": "a link", "far": "a link"}, got)
+	require.False(t, e.JS.Conn().IsClosed())
 }

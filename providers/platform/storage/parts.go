@@ -1,0 +1,74 @@
+package storage
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/internal/wait"
+)
+
+// maxID bounds the id of an object, which is a part of the subjects of its parts. Those that clients make have 22 characters.
+const maxID = 64
+
+// parts reads the parts of an object one after the other, and compares what they are with what was said of it.
+//
+// It does not use the object store of nats.go. That asks for an object by a subject which has its name, and for its parts by one which has its id: a tenant may have written either at any length, and
+// the server ends for good the connection of who sends a longer line than 4 KiB, here that of a whole node. It also follows links, which may lead to another tenant's bucket.
+type parts struct {
+	ctx     context.Context
+	of      jetstream.Stream
+	subject string
+	digest  string
+	left    uint64 // bytes that are still to come
+
+	next uint64 // sequence
+	rest []byte // of the part that is being read
+	sum  hash.Hash
+}
+
+var errChanged = errors.New("it has changed meanwhile, or was never whole")
+
+// open reads an object as it was listed.
+func (o *ObjectStores) open(ctx context.Context, bucket string, info *jetstream.ObjectInfo) (io.ReadCloser, error) {
+	if id := info.NUID; id == "" || len(id) > maxID || strings.ContainsAny(id, ".*> \t\r\n\x00") {
+		return nil, fmt.Errorf("its id %.100q is none", id)
+	}
+	st, err := o.JS.Stream(wait.EachRequest(ctx), "OBJ_"+bucket)
+	if err != nil {
+		return nil, err
+	}
+	return &parts{ctx: wait.EachRequest(ctx), of: st, subject: "$O." + bucket + ".C." + info.NUID, digest: info.Digest, left: info.Size, next: 1, sum: sha256.New()}, nil
+}
+
+func (p *parts) Read(into []byte) (int, error) {
+	for len(p.rest) == 0 {
+		if p.left == 0 {
+			if jetstream.GetObjectDigestValue(p.sum) != p.digest {
+				return 0, errChanged
+			}
+			return 0, io.EOF
+		}
+		m, err := p.of.GetMsg(p.ctx, p.next, jetstream.WithGetMsgSubject(p.subject))
+		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && uint64(len(m.Data)) > p.left {
+			return 0, errChanged
+		}
+		if err != nil {
+			return 0, err
+		}
+		p.rest, p.next, p.left = m.Data, m.Sequence+1, p.left-uint64(len(m.Data))
+		p.sum.Write(p.rest)
+	}
+	n := copy(into, p.rest)
+	p.rest = p.rest[n:]
+	return n, nil
+}
+
+// Close has nothing to close.
+func (p *parts) Close() error { return nil }
