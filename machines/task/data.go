@@ -3,6 +3,7 @@ package task
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -248,6 +249,8 @@ func (r *Result) Validate() *machines.Refusal {
 	}
 	if len(r.Documents) > maxDocuments {
 		f.Add("documents", "are %d, %d are possible", len(r.Documents), maxDocuments)
+	} else if i := slices.IndexFunc(r.Documents, func(d Document) bool { return !NamesDocument(d.Name) }); i >= 0 {
+		f.Add(fmt.Sprintf("documents[%d].name", i), "is empty, not UTF-8, or longer than %d bytes", MaxDocumentName)
 	}
 	return f.Refusal()
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/bcc94042/instar/machines"
 )
@@ -56,9 +57,18 @@ type Result struct {
 
 const maxDocuments, maxOutput = 64, 16 << 10
 
+// MaxDocumentName is how many bytes the name of a document may have. Who reads or removes it asks by a subject that has the name as base64, and the server ends for good the connection of
+// who sends a longer line than 4 KiB.
+const MaxDocumentName = 1024
+
+// NamesDocument reports whether a text can be the name of a document.
+func NamesDocument(name string) bool {
+	return name != "" && len(name) <= MaxDocumentName && utf8.ValidString(name)
+}
+
 // Document is what a task has written into the object store.
 type Document struct {
-	Name      string `json:"name"` // in the bucket of documents
+	Name      string `json:"name"` // in the bucket of documents; at most 1024 bytes
 	MediaType string `json:"mediaType,omitempty"`
 	Size      int64  `json:"size"`
 	Digest    string `json:"digest,omitempty"` // SHA-256=<base64url>, as the object store has it

@@ -2,6 +2,7 @@ package task_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,12 +22,14 @@ func TestTranscripts(t *testing.T) {
 // What a result cannot carry is not left out without a word.
 func TestAResultThatIsTooLargeIsRefused(t *testing.T) {
 	t.Parallel()
-	many := make([]task.Document, 65)
+	many := slices.Repeat([]task.Document{{Name: strings.Repeat("x", 1024)}}, 65)
 	large := json.RawMessage(`"` + strings.Repeat("x", 16<<10) + `"`)
 	for want, r := range map[string]task.Result{
 		"output: has 16386 bytes, 16384 are possible: put it into a document, or where its address can be returned": {Output: large},
-		"documents: are 65, 64 are possible": {Documents: many},
-		"":                                   {Output: large[2:], Documents: many[1:], Summary: strings.Repeat("x", 2000)},
+		"documents: are 65, 64 are possible":                                {Documents: many},
+		"documents[1].name: is empty, not UTF-8, or longer than 1024 bytes": {Documents: []task.Document{{Name: "a"}, {Name: strings.Repeat("x", 1025)}}},
+		"documents[0].name: is empty, not UTF-8, or longer than 1024 bytes": {Documents: []task.Document{{Name: "a/\xff"}}},
+		"": {Output: large[2:], Documents: many[1:], Summary: strings.Repeat("x", 2000)},
 	} {
 		refused := ""
 		if r := r.Validate(); r != nil {

@@ -182,6 +182,11 @@ func (u *run) putAll(ctx context.Context, dir string, files []file) ([]task.Docu
 		return nil, err
 	}
 	defer func() { _ = root.Close() }() // only read
+	for _, f := range files {
+		if !task.NamesDocument(u.job.Documents + f.Path) {
+			return nil, providers.Errorf(providers.LimitExceeded, "document %.100q cannot be kept under this path: with %s before it, it has more than %d bytes, or is not UTF-8", f.Path, u.job.Documents, task.MaxDocumentName)
+		}
+	}
 	var list []task.Document
 	for _, f := range files {
 		h, err := root.Open(f.Path)

@@ -93,6 +93,7 @@ git add .; git -c user.name=a -c user.email=a@example.com commit -qm one`
 		Programs: &program.Runner{Grace: 100 * time.Millisecond, Programs: map[string]program.Program{
 			"report": {Path: "/bin/sh", Args: []string{"-c", `ls "$INSTAR_CHECKOUT"; echo "TOKEN=gh` + `p_abcdefghijklmnopqrstuvwxyz0123456789"; mkdir "$INSTAR_DOCUMENTS/a"; echo hi > "$INSTAR_DOCUMENTS/a/b.md"; ln -s /etc/passwd "$INSTAR_DOCUMENTS/c"; printf end`}},
 			"wait":   {Path: "/bin/sh", Args: []string{"-c", "echo begun; sleep 600"}},
+			"deep":   {Path: "/bin/sh", Args: []string{"-c", `cd "$INSTAR_DOCUMENTS"; d=$(printf %0200d 0); for i in 1 2 3 4 5; do mkdir "$d"; cd "$d"; done; echo > x`}},
 			"many":   {Path: "/bin/sh", Args: []string{"-c", `for i in $(seq 70); do echo > "$INSTAR_DOCUMENTS/$i"; done`}},
 		}},
 	}, s, origin
@@ -175,6 +176,10 @@ func TestExec(t *testing.T) {
 	require.Empty(t, left)
 	result = r.Perform(t.Context(), job(TypeExec, "", `{"program":"many"}`))
 	require.ErrorContains(t, result.Failure, "more than 64 documents")
+	result = r.Perform(t.Context(), job(TypeExec, "", `{"program":"deep"}`))
+	require.ErrorContains(t, result.Failure, "more than 1024 bytes")
+	require.Equal(t, "limit-exceeded", result.Failure.Code)
+	require.False(t, result.Failure.Retryable)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan machines.Result, 1)

@@ -53,6 +53,9 @@ func (a *Appender) Sync(ctx context.Context, all ...string) error {
 // ServeSync answers who asks with [SyncClient.Sync]: with nothing when what the stream had acknowledged before is on disk, or with why that is not known.
 func ServeSync(nc *nats.Conn, names streams.Names, sync func(stream string, done func(error))) (*nats.Subscription, error) {
 	sub, err := nc.QueueSubscribe(names.Sync("*"), "sync", func(m *nats.Msg) {
+		if streams.Inbox(m.Reply) == "" {
+			return
+		}
 		sync(m.Subject[len(names.Sync("")):], func(err error) {
 			answer := []byte(nil)
 			if err != nil {

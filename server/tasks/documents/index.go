@@ -62,6 +62,17 @@ func (x *index) set(d doc, seq uint64) {
 		put(x.tasks, p.task, d.name)
 		put(x.repos, p.repo, d.name)
 	}
+	x.see(seq)
+}
+
+// pass is for a message that says nothing of a document: who waits for all that is stored does not wait for it.
+func (x *index) pass(seq uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.see(seq)
+}
+
+func (x *index) see(seq uint64) {
 	if seq > x.seen {
 		x.seen = seq
 		close(x.more)

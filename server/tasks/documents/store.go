@@ -113,8 +113,9 @@ func (s *Store) follow(ctx context.Context) {
 			return
 		}
 		var info jetstream.ObjectInfo
-		if err := json.Unmarshal(m.Data(), &info); err != nil { // of nobody that we know
+		if err := json.Unmarshal(m.Data(), &info); err != nil || !task.NamesDocument(info.Name) { // of nobody that we know; nothing may be asked under such a name
 			s.Log.Warn("what is said of a document cannot be read", "subject", m.Subject(), "error", err)
+			s.known.pass(meta.Sequence.Stream)
 			continue
 		}
 		s.known.set(doc{name: info.Name, size: int64(info.Size), at: meta.Timestamp, seq: meta.Sequence.Stream, nuid: info.NUID, deleted: info.Deleted}, meta.Sequence.Stream)
@@ -127,6 +128,9 @@ func (s *Store) chunks() string { return "$O." + s.Bucket + ".C." }
 
 // Put keeps a document of so many bytes, and makes room for it.
 func (s *Store) Put(ctx context.Context, name, mediaType string, size int64, body io.Reader) (task.Document, error) {
+	if !task.NamesDocument(name) {
+		return task.Document{}, fmt.Errorf("%.100q is no name of a document: it is empty, not UTF-8, or longer than %d bytes", name, task.MaxDocumentName)
+	}
 	b, err := s.JS.ObjectStore(ctx, s.Bucket)
 	if err != nil {
 		return task.Document{}, err

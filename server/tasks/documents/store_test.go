@@ -3,6 +3,7 @@ package documents
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/machines/task"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/streamstest"
 )
@@ -176,4 +178,24 @@ func TestPartsOfWhatWasNotFinishedAreRemoved(t *testing.T) {
 	x.sweep(partAfter + time.Minute)
 	require.Equal(t, before-1, x.stored())
 	require.Len(t, x.has(), 1)
+}
+
+// A name that does not fit into a line of the protocol ends no connection, whether it is to be written or is stored.
+func TestANameThatIsTooLongIsRefused(t *testing.T) {
+	t.Parallel()
+	js := bucket(t)
+	x := open(t, js, Bounds{})
+	name := "default/shop/lint/1/1/" + strings.Repeat("x", 5000)
+	for _, name := range []string{name, name[:task.MaxDocumentName+1], "default/shop/lint/1/1/\xff"} {
+		_, err := x.Put(t.Context(), name, "text/plain", 1, strings.NewReader("x"))
+		require.ErrorContains(t, err, "no name of a document")
+	}
+	x.put(name[:task.MaxDocumentName])
+	raw, err := json.Marshal(jetstream.ObjectInfo{ObjectMeta: jetstream.ObjectMeta{Name: name}, Bucket: "documents", NUID: "x"})
+	require.NoError(t, err)
+	_, err = js.Publish(t.Context(), "$O.documents.M.x", raw)
+	require.NoError(t, err)
+	x.later = time.Hour
+	require.NoError(t, x.Sweep(t.Context()))
+	require.False(t, js.Conn().IsClosed())
 }
