@@ -42,7 +42,7 @@ func TestNoCapKeepsOutWhatOthersWaitFor(t *testing.T) {
 		ended := make(chan struct{})
 		go func() { defer close(ended); _ = b.Run(ctx) }()
 		defer func() { cancel(); <-ended }()
-		full := func(id string) bool { _, _, full := b.Full("default.a."+id, "noop", ""); return full }
+		full := func(id string) bool { return b.Place("default.a."+id, &task.Brief{Type: "noop"}).Full != "" }
 		w.Eventually("it is full", func() bool { return full("other") })
 		require.False(t, full("clone"), "both wait for it")
 		require.False(t, full("first"), "one waits for it")
@@ -200,4 +200,36 @@ func TestTheCloneCountsOnceItWasAskedFor(t *testing.T) {
 	require.True(t, l.cloning("default.a", true, time.Time{}))
 	l.repos["default.a"].cloned = 2
 	require.False(t, l.cloning("default.a", true, time.Time{}))
+}
+
+// Of two tasks with one unique key that come at once, one gets in, whether it was seen or not, and what is seen of it from before takes nothing away.
+func TestAUniqueKeyIsGivenWithThePlace(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval)
+	w.repository("a", repository.Spec{})
+	w.applied(task.Machine, "default.a.seen", "create", task.CreateBody{Spec: task.Spec{Type: "noop"}})
+	done := make(chan struct{})
+	w.follows(w.Apart("one"), func(ctx context.Context, o *Orchestrator) {
+		defer close(done)
+		for _, ix := range []*index.Index{o.Tasks, o.Repositories, o.Queues} {
+			<-ix.Ready()
+		}
+		item, err := o.Tasks.WaitFor(ctx, "default.a.seen", func(i index.Item) bool { return i.State == task.Pending })
+		require.NoError(t, err)
+		b := &Board{Tasks: o.Tasks, Queues: o.Queues, Repositories: o.Repositories, at: map[string]seen{}, queued: map[string]int{}, awaited: map[string]int{}, uniques: map[string][]string{}, pools: map[string]int{}}
+		ask := func(id string) Obstacle { return b.Place("default.a."+id, &task.Brief{Type: "noop", UniqueKey: "k"}) }
+		got := make(chan Obstacle, 2)
+		for _, id := range []string{"one", "two"} {
+			go func() { got <- ask(id) }()
+		}
+		first, second := <-got, <-got
+		require.NotEqual(t, first.Holder == "", second.Holder == "", "%v %v", first, second)
+		holder := first.Holder + second.Holder
+		b.Withdraw(holder)
+		require.Zero(t, ask("seen"))
+		b.take(item, false)
+		require.Equal(t, Obstacle{Holder: "default.a.seen"}, ask("one"))
+		require.Zero(t, ask("seen"), "its own stands not in its way")
+	})
+	<-done
 }

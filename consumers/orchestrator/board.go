@@ -94,22 +94,32 @@ func (b *Board) follow(ctx context.Context) {
 func (b *Board) take(item index.Item, deleted bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if item.State == task.Pending && !b.at[item.Key].promised.IsZero() { // as it was before it was let in
+		return
+	}
 	b.forget(item.Key)
 	brief, _ := item.Value.(*task.Brief)
 	if deleted || brief == nil || item.State != task.Queued && item.State != task.Running {
 		return
 	}
-	namespace, repo, _ := split(item.Key)
-	s := seen{namespace: namespace, typ: brief.Type, pool: brief.Pool, queued: item.State == task.Queued}
+	_, repo, _ := split(item.Key)
+	s := seenAs(item.Key, brief)
+	s.queued = item.State == task.Queued
 	for _, id := range brief.RunAfter {
 		if s.queued {
 			s.after = append(s.after, repo+"."+id)
 		}
 	}
+	b.put(item.Key, s)
+}
+
+func seenAs(key string, brief *task.Brief) seen {
+	namespace, _, _ := split(key)
+	s := seen{namespace: namespace, typ: brief.Type, pool: brief.Pool}
 	if brief.UniqueKey != "" {
 		s.unique = namespace + "/" + brief.UniqueKey
 	}
-	b.put(item.Key, s)
+	return s
 }
 
 // put counts a task. The lock is held.
@@ -169,11 +179,11 @@ func (b *Board) forget(key string) {
 }
 
 // promise counts a task as queued before it is seen, for a moment, so that what comes at once does not get in beyond a cap together. The lock is held.
-func (b *Board) promise(key, namespace, typ, pool string) {
+func (b *Board) promise(key string, s seen) {
 	if _, is := b.at[key]; is || b.at == nil {
 		return
 	}
-	s := seen{namespace: namespace, typ: typ, pool: pool, queued: true, promised: time.Now().Add(promised)}
+	s.queued, s.promised = true, time.Now().Add(promised)
 	b.given = append(b.given, promise{key, s.promised})
 	b.put(key, s)
 }
@@ -276,25 +286,38 @@ func (b *Board) capOf(name string) int {
 	return 0
 }
 
-// Full is the queue or the repository that takes no more tasks of a type and pool, and its cap. Where none is full, the task has a place from now on, which lapses soon unless it is seen to be queued.
-// A place that it was given before does not stand in its own way. Nothing is full for a task that queued ones wait for: they keep their places until it has run.
-func (b *Board) Full(key, typ, pool string) (who string, most int, full bool) {
+// Obstacle is what keeps a task out: another one that is queued or running under its unique key, or the queue or the repository that takes no more, and its cap. The zero value is nothing.
+type Obstacle struct {
+	Holder string
+	Full   string
+	Most   int
+}
+
+// Place says what keeps a task out. Where nothing does, the task has a place and its unique key from now on, which lapse soon unless it is seen to be queued.
+// What it was given before does not stand in its own way. Nothing is full for a task that queued ones wait for: they keep their places until it has run.
+func (b *Board) Place(key string, brief *task.Brief) Obstacle {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.lapse(time.Now())
-	namespace, repo, id := split(key)
+	_, repo, id := split(key)
+	s := seenAs(key, brief)
 	b.retract(key)
-	awaited := b.awaited[key] > 0 || id == repository.CloneTask && b.queued["repository "+repo] > 0
-	for _, name := range capsOf(key, typ, pool) {
-		if most := b.capOf(name); most > 0 && b.queued[name] >= most && !awaited {
-			return name, most, true
+	for _, k := range b.uniques[s.unique] {
+		if k != key {
+			return Obstacle{Holder: k}
 		}
 	}
-	b.promise(key, namespace, typ, pool)
-	return "", 0, false
+	awaited := b.awaited[key] > 0 || id == repository.CloneTask && b.queued["repository "+repo] > 0
+	for _, name := range capsOf(key, s.typ, s.pool) {
+		if most := b.capOf(name); most > 0 && b.queued[name] >= most && !awaited {
+			return Obstacle{Full: name, Most: most}
+		}
+	}
+	b.promise(key, s)
+	return Obstacle{}
 }
 
-// Withdraw takes back the place that Full has given to a task, unless the task was seen to be queued.
+// Withdraw takes back what Place has given to a task, unless the task was seen to be queued.
 func (b *Board) Withdraw(key string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -306,19 +329,6 @@ func (b *Board) retract(key string) {
 	if !b.at[key].promised.IsZero() {
 		b.forget(key)
 	}
-}
-
-// Has is a task other than that of a key which is queued or running under a unique key; empty is none.
-func (b *Board) Has(key, unique string) string {
-	namespace, _, _ := split(key)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, k := range b.uniques[namespace+"/"+unique] {
-		if k != key {
-			return k
-		}
-	}
-	return ""
 }
 
 // Unfit says why a task cannot run after others: one is not there, or it would run after itself. stored reports whether a task is there that was not seen yet.

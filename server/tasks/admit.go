@@ -65,7 +65,7 @@ func (d *door) admit(cmd publish.Command) error {
 		if !ok || brief == nil || item.State == task.Queued || item.State == task.Running {
 			return nil
 		}
-		return d.queue(cmd.Key, brief.Type, brief.Pool, brief.UniqueKey)
+		return d.queue(cmd.Key, brief)
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func (d *door) create(key string, b *task.CreateBody) error {
 	if !b.Run {
 		return nil
 	}
-	return d.queue(key, b.Type, b.Pool, b.UniqueKey)
+	return d.queue(key, &task.Brief{Type: b.Type, Pool: b.Pool, UniqueKey: b.UniqueKey})
 }
 
 // doable refuses a task that no node could do. What workers elsewhere can do is theirs to know.
@@ -159,20 +159,18 @@ func (d *door) there(key string) bool {
 }
 
 // queue refuses a task for which there is no room, or whose unique key another one has.
-func (d *door) queue(key, typ, pool, unique string) error {
+func (d *door) queue(key string, brief *task.Brief) error {
 	if _, _, _, err := streams.SplitKey(key); err != nil {
 		return nil
 	}
-	if d.board.Crowded(pool) {
+	if d.board.Crowded(brief.Pool) {
 		return problem.New(problem.CodeRateLimited, fmt.Sprintf("the tasks that are queued or run have %d pools already, as many as they may", orchestrator.MaxPools)).With("Retry-After", fullFor)
 	}
-	if unique != "" {
-		if other := d.board.Has(key, unique); other != "" {
-			return problem.New(machines.CodeExists, fmt.Sprintf("the task %s is active and has the unique key %s", other, unique))
-		}
-	}
-	if who, most, full := d.board.Full(key, typ, pool); full {
-		return problem.New(problem.CodeRateLimited, fmt.Sprintf("%s has %d queued tasks, as many as it may", who, most)).With("Retry-After", fullFor)
+	switch o := d.board.Place(key, brief); {
+	case o.Holder != "":
+		return problem.New(machines.CodeExists, fmt.Sprintf("the task %s is active and has the unique key %s", o.Holder, brief.UniqueKey))
+	case o.Full != "":
+		return problem.New(problem.CodeRateLimited, fmt.Sprintf("%s has %d queued tasks, as many as it may", o.Full, o.Most)).With("Retry-After", fullFor)
 	}
 	return nil
 }

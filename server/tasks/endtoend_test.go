@@ -377,14 +377,18 @@ func dag(p *place) {
 
 func unique(p *place) {
 	p.pauses("/v1/repositories/a")
-	p.task("one", `{"type":"noop","uniqueKey":"k","run":true}`)
-	p.eventually("the other one is refused", func() bool {
-		resp, _ := p.do("POST", p.path("/v1/repositories/a/tasks/two/create"), `{"type":"noop","uniqueKey":"k","run":true}`)
-		if resp.StatusCode != http.StatusConflict {
-			p.post("/v1/repositories/a/tasks/two/delete", "")
+	for i := range 5 { // a node lets in one, also before it has seen what it has let in
+		got := make(chan int, 2)
+		for _, name := range []string{"first", "second"} {
+			go func() {
+				resp, _ := p.do("POST", p.path(fmt.Sprintf("/v1/repositories/a/tasks/%s%d/create", name, i)), fmt.Sprintf(`{"type":"noop","uniqueKey":"k%d","run":true}`, i))
+				got <- resp.StatusCode
+			}()
 		}
-		return resp.StatusCode == http.StatusConflict
-	})
+		require.ElementsMatch(p.t, []int{http.StatusOK, http.StatusConflict}, []int{<-got, <-got})
+	}
+	p.task("one", `{"type":"noop","uniqueKey":"k","run":true}`)
+	p.refused(409, "POST", "/v1/repositories/a/tasks/two/create", `{"type":"noop","uniqueKey":"k","run":true}`)
 	p.post("/v1/repositories/a/resume", `{}`)
 	p.is("one", "succeeded")
 	p.eventually("its key is free", func() bool {
