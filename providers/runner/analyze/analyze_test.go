@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -143,11 +144,11 @@ func TestBounds(t *testing.T) {
 		in := input(t, dir, Limits{})
 		require.Equal(t, []File{{"a.py", 6}}, in.Tree.Files)
 		require.Equal(t, "No credential was found.", analysis(t, "secrets", in).Summary)
-		_, err := in.Tree.Read(File{Path: "link.py"})
+		_, err := in.Tree.read(File{Path: "link.py"}, 1<<20)
 		require.Error(t, err, "also when it became a link after it was listed")
-		_, err = in.Tree.Read(File{Path: "folder/secret.py"})
+		_, err = in.Tree.read(File{Path: "folder/secret.py"}, 1<<20)
 		require.Error(t, err)
-		_, err = in.Tree.Read(File{Path: "../" + filepath.Base(outside) + "/secret.py"})
+		_, err = in.Tree.read(File{Path: "../" + filepath.Base(outside) + "/secret.py"}, 1<<20)
 		require.Error(t, err)
 	})
 	t.Run("WhatIsLeftOutIsSaid", func(t *testing.T) {
@@ -206,4 +207,33 @@ func TestEveryAnalysisIsFound(t *testing.T) {
 	}
 	_, ok := Find("nothing")
 	require.False(t, ok)
+}
+
+// A lock file says all or nothing: a large one is read whole, and what cannot be read is told, also by the bill of materials.
+func TestLockFilesAreReadWhole(t *testing.T) {
+	t.Parallel()
+	var packages strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&packages, `, "node_modules/p%d": {"version": "1.0.%d", "resolved": "https://registry.example.com/p/-/p.tgz"}`, i, i)
+	}
+	lock := `{"lockfileVersion": 3, "packages": {"": {}` + packages.String() + `}}`
+	require.Greater(t, len(lock), 1<<20)
+	large := map[string]string{"package-lock.json": lock}
+	broken := map[string]string{"package-lock.json": lock[:1000], "go.mod": "module m\n\nrequire example.com/a v1.0.0\n"}
+	for name, tc := range map[string]struct {
+		files   map[string]string
+		limits  Limits
+		summary string
+		left    bool
+	}{
+		"large":     {large, Limits{}, "20000 dependencies in 1 file.", false},
+		"too large": {large, Limits{Manifest: 1 << 20}, "0 dependencies in 0 files. Incomplete: 1 file that names dependencies could not be read.", true},
+		"broken":    {broken, Limits{}, "1 dependency in 1 file. Incomplete: 1 file that names dependencies could not be read.", true},
+		"many":      {broken, Limits{Files: 1}, "1 dependency in 1 file. Incomplete: not all of the repository was read.", true},
+		"none":      {map[string]string{"a": ""}, Limits{}, "No file that names dependencies was found.", false},
+	} {
+		r := analysis(t, "dependencies", input(t, tree(t, tc.files), tc.limits))
+		require.Equal(t, tc.summary, r.Summary, name)
+		require.Equal(t, tc.left, strings.Contains(document(t, r, "dependencies.cdx.json"), `"aggregate": "incomplete"`), name)
+	}
 }

@@ -56,7 +56,17 @@ func dependencies(ctx context.Context, in *Input) (*report, error) {
 	var found []dependency
 	var unreadable []string
 	var files []string
-	err := in.Tree.each(ctx, func(f File) bool { return manifest(f) != nil && !vendored(f.Path) }, func(f File, content []byte) {
+	most := in.Tree.limits.Manifest
+	want := func(f File) bool {
+		if manifest(f) == nil || vendored(f.Path) {
+			return false
+		}
+		if f.Size > most {
+			unreadable = append(unreadable, fmt.Sprintf("%s: it has more than %s", code(f.Path), size(most)))
+		}
+		return f.Size <= most
+	}
+	err := in.Tree.eachUpTo(ctx, most, want, func(f File, content []byte) {
 		list, err := manifest(f)(content)
 		if err != nil {
 			unreadable = append(unreadable, fmt.Sprintf("%s: %s", code(f.Path), plain(err.Error())))
@@ -74,7 +84,14 @@ func dependencies(ctx context.Context, in *Input) (*report, error) {
 	slices.SortFunc(found, func(a, b dependency) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version), cmp.Compare(a.File, b.File))
 	})
-	bom, err := billOfMaterials(in, found)
+	incomplete := ""
+	switch {
+	case len(unreadable) > 0:
+		incomplete = fmt.Sprintf(" Incomplete: %s that %s dependencies could not be read.", count(len(unreadable), "file", "files"), map[bool]string{true: "names", false: "name"}[len(unreadable) == 1])
+	case len(in.Tree.LeftOut()) > 0:
+		incomplete = " Incomplete: not all of the repository was read."
+	}
+	bom, err := billOfMaterials(in, found, incomplete != "")
 	if err != nil {
 		return nil, err
 	}
@@ -83,9 +100,10 @@ func dependencies(ctx context.Context, in *Input) (*report, error) {
 		data: map[string]any{"files": files, "unreadable": unreadable, "dependencies": found},
 		more: []Document{{Name: "dependencies.cdx.json", Type: "application/vnd.cyclonedx+json", Body: bom}},
 	}
-	if len(files) == 0 {
+	if len(files) == 0 && incomplete == "" {
 		r.summary = "No file that names dependencies was found."
 	}
+	r.summary += incomplete
 	var rows [][]string
 	for _, d := range found {
 		how := "indirect"
@@ -118,7 +136,8 @@ func vendored(name string) bool {
 }
 
 // billOfMaterials is CycloneDX 1.6. Its serial number is derived from the repository and the commit, so that the same tree gives the same document.
-func billOfMaterials(in *Input, found []dependency) ([]byte, error) {
+// One that lacks what could not be read says that it is incomplete.
+func billOfMaterials(in *Input, found []dependency, incomplete bool) ([]byte, error) {
 	bom := cyclonedx.NewBOM()
 	bom.SerialNumber = "urn:uuid:" + uuid.NewSHA1(uuid.NameSpaceURL, []byte("instar/"+in.Name+"@"+in.Commit)).String()
 	bom.Metadata = &cyclonedx.Metadata{Component: &cyclonedx.Component{BOMRef: "root", Type: cyclonedx.ComponentTypeApplication, Name: in.Name, Version: in.Commit}}
@@ -150,6 +169,9 @@ func billOfMaterials(in *Input, found []dependency) ([]byte, error) {
 	}
 	bom.Components = &components
 	bom.Dependencies = &[]cyclonedx.Dependency{{Ref: "root", Dependencies: &direct}}
+	if root := (&[]cyclonedx.BOMReference{"root"}); incomplete {
+		bom.Compositions = &[]cyclonedx.Composition{{Aggregate: cyclonedx.CompositionAggregateIncomplete, Assemblies: root, Dependencies: root}}
+	}
 	var out bytes.Buffer
 	enc := cyclonedx.NewBOMEncoder(&out, cyclonedx.BOMFileFormatJSON)
 	enc.SetPretty(true)

@@ -29,7 +29,7 @@ func TestTimeGrowsWithSize(t *testing.T) {
 		"bill of materials": func(n int) {
 			list, err := requirements([]byte(many(n, "pN==1\n")))
 			require.NoError(t, err)
-			_, err = billOfMaterials(&Input{}, list)
+			_, err = billOfMaterials(&Input{}, list, false)
 			require.NoError(t, err)
 		},
 		"go.mod": func(n int) {

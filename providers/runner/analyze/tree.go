@@ -17,13 +17,14 @@ import (
 type Limits struct {
 	Files     int   // of the tree; 0 is 100,000
 	FileBytes int64 // of one file: of a longer one the beginning is read; 0 is 1 MiB
+	Manifest  int64 // of a file that names dependencies, of which a beginning says nothing: nothing of a longer one is read; 0 is 64 MiB
 	Bytes     int64 // of all files in one analysis; 0 is 1 GiB
 	Commits   int   // of the history; 0 is 5,000
 }
 
 // WithDefaults are the limits without zeros.
 func (l Limits) WithDefaults() Limits {
-	return Limits{cmp.Or(l.Files, 100_000), cmp.Or(l.FileBytes, 1<<20), cmp.Or(l.Bytes, 1<<30), cmp.Or(l.Commits, 5_000)}
+	return Limits{cmp.Or(l.Files, 100_000), cmp.Or(l.FileBytes, 1<<20), cmp.Or(l.Manifest, 64<<20), cmp.Or(l.Bytes, 1<<30), cmp.Or(l.Commits, 5_000)}
 }
 
 // File is a regular file of a tree.
@@ -38,7 +39,7 @@ type Tree struct {
 
 	root   *os.Root
 	limits Limits
-	read   int64
+	bytes  int64 // that were read
 	left   []string
 	links  int
 }
@@ -104,8 +105,8 @@ func (t *Tree) list(ctx context.Context) error {
 	return err
 }
 
-// Read returns the beginning of a file, up to FileBytes of it.
-func (t *Tree) Read(f File) ([]byte, error) {
+// read returns the beginning of a file, up to so many bytes of it.
+func (t *Tree) read(f File, most int64) ([]byte, error) {
 	h, err := t.root.Open(f.Path)
 	if err != nil {
 		return nil, err
@@ -118,13 +119,18 @@ func (t *Tree) Read(f File) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is no file any more", f.Path)
 	}
-	raw, err := io.ReadAll(io.LimitReader(h, t.limits.FileBytes))
-	t.read += int64(len(raw))
+	raw, err := io.ReadAll(io.LimitReader(h, most))
+	t.bytes += int64(len(raw))
 	return raw, err
 }
 
 // each reads one file after the other until the limit of bytes is reached. A file that cannot be read is left out.
 func (t *Tree) each(ctx context.Context, want func(File) bool, do func(f File, content []byte)) error {
+	return t.eachUpTo(ctx, t.limits.FileBytes, want, do)
+}
+
+// eachUpTo is each with another bound for a file.
+func (t *Tree) eachUpTo(ctx context.Context, most int64, want func(File) bool, do func(f File, content []byte)) error {
 	long := 0
 	for _, f := range t.Files {
 		if err := ctx.Err(); err != nil {
@@ -133,22 +139,22 @@ func (t *Tree) each(ctx context.Context, want func(File) bool, do func(f File, c
 		if want != nil && !want(f) {
 			continue
 		}
-		if t.read >= t.limits.Bytes {
+		if t.bytes >= t.limits.Bytes {
 			t.left = append(t.left, fmt.Sprintf("more than %s were to be read, from %s on nothing was", size(t.limits.Bytes), code(f.Path)))
 			break
 		}
-		content, err := t.Read(f)
+		content, err := t.read(f, most)
 		if err != nil {
 			t.left = append(t.left, plain(err.Error()))
 			continue
 		}
-		if f.Size > t.limits.FileBytes {
+		if f.Size > most {
 			long++
 		}
 		do(f, content)
 	}
 	if long > 0 {
-		t.left = append(t.left, fmt.Sprintf("of %s only the first %s were read", count(long, "file", "files"), size(t.limits.FileBytes)))
+		t.left = append(t.left, fmt.Sprintf("of %s only the first %s were read", count(long, "file", "files"), size(most)))
 	}
 	return nil
 }
