@@ -96,7 +96,10 @@ func (s *Service) runAll(q *rest.Request, schema *huma.Schema) error {
 	if err := s.made(q, e); err != nil {
 		return err
 	}
-	items, err := s.tasks(ns, q.PathValue("id"))
+	if err := s.store.Indexed(task.Machine.Name); err != nil {
+		return err
+	}
+	items, err := b.tasks(s.store.Index(task.Machine.Name).List, index.Query{Namespace: ns, Parent: q.PathValue("id")})
 	if err != nil {
 		return err
 	}
@@ -125,13 +128,10 @@ func (b *RunAll) run(items []index.Item, like *publish.Command, to ways) (*Enque
 	skip := func(id, reason string) { out.Skipped = append(out.Skipped, Skipped{id, reason}) }
 	var asked []publish.Command // they have their places until all are counted
 	for _, item := range items {
-		brief, _ := item.Value.(*task.Brief)
 		id := jobOf(item.Key)
 		cmd := publish.Command{Machine: task.Machine.Name, Key: item.Key, Name: task.CommandRun, Actor: like.Actor, Reason: like.Reason, Trace: like.Trace, Body: body}
 		switch {
-		case brief == nil, len(b.Types) > 0 && !slices.Contains(b.Types, brief.Type):
-			continue
-		case item.State == task.Queued || item.State == task.Running, item.State == task.Succeeded && !b.Again, item.State == task.Deleting:
+		case !b.asks(item.State):
 			skip(id, "it is "+item.State)
 			continue
 		case err != nil:
@@ -222,27 +222,39 @@ func (s *Service) made(q *rest.Request, e *entities.Entity) error {
 	return nil
 }
 
-// tasks are those of a repository in the order in which they are queued. The one that clones has its own command.
-func (s *Service) tasks(namespace, repository string) ([]index.Item, error) {
-	if err := s.store.Indexed(task.Machine.Name); err != nil {
-		return nil, err
-	}
-	page := s.store.Index(task.Machine.Name).List(index.Query{Namespace: namespace, Parent: repository, Limit: mostAtOnce + 1})
-	if len(page.Items) > mostAtOnce {
-		return nil, problem.Invalid("path.id", "has more than 1000 tasks: send a batch with the filter parent to /v1/batches")
-	}
-	items := slices.DeleteFunc(page.Items, func(i index.Item) bool {
-		return i.State == task.Deleted || strings.HasSuffix(i.Key, ".clone") && i.State == task.Succeeded
-	})
-	slices.SortStableFunc(items, func(a, b index.Item) int {
-		x, _ := a.Value.(*task.Brief)
-		y, _ := b.Value.(*task.Brief)
-		if x == nil || y == nil {
-			return 0
+// there are the states of a task that is not gone.
+var there = []string{task.Pending, task.Queued, task.Running, task.Succeeded, task.Failed, task.Canceled, task.Deleting}
+
+// tasks are those of a repository in the order in which they are queued: of the types that are meant, and no more than mostAtOnce that are to be asked. The one that clones has its own command.
+func (b *RunAll) tasks(list func(index.Query) index.Page, of index.Query) ([]index.Item, error) {
+	var items []index.Item
+	asked := 0
+	for of.States, of.Limit = there, mostAtOnce; ; {
+		page := list(of)
+		for _, i := range page.Items {
+			if brief, _ := i.Value.(*task.Brief); brief == nil || len(b.Types) > 0 && !slices.Contains(b.Types, brief.Type) || strings.HasSuffix(i.Key, ".clone") && i.State == task.Succeeded {
+				continue
+			}
+			if items = append(items, i); b.asks(i.State) {
+				asked++
+			}
 		}
-		return cmp.Or(cmp.Compare(x.SortOrder, y.SortOrder), cmp.Compare(a.Key, b.Key))
+		if asked > mostAtOnce {
+			return nil, problem.Invalid("path.id", "has more than 1000 tasks that would be queued: name types, or send a batch with the filter parent to /v1/batches")
+		}
+		if of.After = page.Next; of.After == "" {
+			break
+		}
+	}
+	slices.SortStableFunc(items, func(a, b index.Item) int {
+		return cmp.Or(cmp.Compare(a.Value.(*task.Brief).SortOrder, b.Value.(*task.Brief).SortOrder), cmp.Compare(a.Key, b.Key))
 	})
 	return items, nil
+}
+
+// asks reports whether a task in a state is to be asked; the others are skipped.
+func (b *RunAll) asks(state string) bool {
+	return state != task.Queued && state != task.Running && state != task.Deleting && (state != task.Succeeded || b.Again)
 }
 
 // jobOf is <repository>.<task>.

@@ -2,6 +2,8 @@ package tasks
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,4 +60,43 @@ func TestRunAllSaysWhatIsQueued(t *testing.T) {
 	out, _, err = run(nil)
 	require.NoError(t, err)
 	require.False(t, out.Incomplete)
+}
+
+// Only tasks that would be asked count: no more than can be asked one after the other, whatever else the repository has, or had.
+func TestRunAllCountsWhatItAsks(t *testing.T) {
+	t.Parallel()
+	with := func(counts map[string]int) func(index.Query) index.Page {
+		var all []index.Item
+		for state, n := range counts {
+			for i := range n {
+				all = append(all, index.Item{Key: fmt.Sprintf("default.shop.%s-%05d", state, i), State: state, Value: &task.Brief{Type: "lint", SortOrder: -i}})
+			}
+		}
+		slices.SortFunc(all, func(a, b index.Item) int { return strings.Compare(a.Key, b.Key) })
+		return func(q index.Query) (p index.Page) {
+			for _, i := range all {
+				if i.Key <= q.After || !slices.Contains(q.States, i.State) {
+					continue
+				}
+				if len(p.Items) == q.Limit {
+					p.Next = p.Items[q.Limit-1].Key
+					return p
+				}
+				p.Items = append(p.Items, i)
+			}
+			return p
+		}
+	}
+	repo := index.Query{Namespace: "default", Parent: "shop"}
+	items, err := (&RunAll{}).tasks(with(map[string]int{task.Deleted: 3000, task.Succeeded: 2500, task.Pending: 600, task.Failed: 400}), repo)
+	require.NoError(t, err)
+	require.Len(t, items, 3500, "those that are skipped are told")
+	require.Equal(t, "default.shop.succeeded-02499", items[0].Key, "by sortOrder")
+	_, err = (&RunAll{Again: true}).tasks(with(map[string]int{task.Succeeded: 1001}), repo)
+	require.ErrorContains(t, err, "more than 1000 tasks")
+	_, err = (&RunAll{}).tasks(with(map[string]int{task.Pending: 1001}), repo)
+	require.ErrorContains(t, err, "more than 1000 tasks")
+	items, err = (&RunAll{Types: []string{"test"}}).tasks(with(map[string]int{task.Pending: 1001}), repo)
+	require.NoError(t, err)
+	require.Empty(t, items)
 }
