@@ -271,3 +271,44 @@ func TestTheWeightOfARepositoryReachesTheScheduler(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{"default.heavy": 6, "default.light": 2}, of)
 }
+
+// A task that was stored when its repository was gone does not wait for ever, and does not start unasked in a later repository of the name.
+func TestATaskWithoutARepositoryIsCanceled(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval)
+	w.repository("a", repository.Spec{})
+	w.repository("gone", repository.Spec{})
+	stop := w.orchestrate(w.Apart("zero"))
+	w.applied(repository.Machine, "default.gone", "delete", nil)
+	w.comes(repository.Machine, "gone", repository.Deleted)
+	stop()
+	for _, key := range []string{"a.here", "gone.one", "never.two"} {
+		w.task(key, task.Spec{})
+	}
+	w.loads(w.Apart("one"), func(_ context.Context, l *loop) {
+		w.repository("later", repository.Spec{})
+		w.task("later.three", task.Spec{})
+		item, err := l.Tasks.WaitFor(w.Ctx, "default.later.three", func(i index.Item) bool { return i.State == task.Queued })
+		require.NoError(t, err)
+		l.task(item, false) // its repository has not come yet
+		require.Len(t, l.lonely, 3)
+		l.orphans()
+		require.Equal(t, Reason{State: task.Queued, Why: "its repository is not there; it is canceled when that is so for a minute"}, l.reason("default.never.two"))
+		now := time.Now().Add(orphaned)
+		l.Orchestrator.clock = func() time.Time { return now }
+		l.orphans()
+		for _, key := range []string{"gone.one", "never.two"} {
+			w.comes(task.Machine, key, task.Canceled)
+			w.Eventually("its timeline says why", func() bool {
+				return slices.ContainsFunc(w.log(), func(e event) bool { return e.key == "default."+key && e.typ == task.EventCanceled && e.Reason == "its repository is not there any more" })
+			})
+		}
+		for _, key := range []string{"a.here", "later.three"} {
+			require.Equal(t, task.Queued, w.state(task.Machine, key))
+		}
+		item, err = l.Tasks.WaitFor(w.Ctx, "default.gone.one", func(i index.Item) bool { return i.State == task.Canceled })
+		require.NoError(t, err)
+		l.task(item, false)
+		require.Len(t, l.lonely, 2)
+	})
+}

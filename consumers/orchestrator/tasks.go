@@ -157,6 +157,11 @@ func (l *loop) task(item index.Item, deleted bool) {
 	}
 	namespace, repo, id := split(item.Key)
 	gone := deleted || b == nil || item.State == task.Deleted
+	state := item.State
+	if gone {
+		state = task.Deleted
+	}
+	l.orphan(item.Key, repo, state)
 	changed := l.count(repo, id, item.State, b, gone)
 	s := l.ledger.slots[item.Key]
 	if s != nil && !deleted && item.Version < s.Version {

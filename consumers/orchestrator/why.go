@@ -73,6 +73,8 @@ func (l *loop) reason(key string) Reason {
 	switch s := l.ledger.slots[key]; {
 	case s != nil:
 		r.Why = "it has a slot, and is being started"
+	case l.repos[repo] == nil:
+		r.Why = "its repository is not there; it is canceled when that is so for a minute"
 	case !l.startable(repo):
 		r.Why = "its repository is being deleted, or cannot be read"
 	case l.ledger.room() == 0 || len(l.ledger.slots) >= maxSlots:
