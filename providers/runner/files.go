@@ -142,7 +142,7 @@ func (u *run) exec(ctx context.Context) (*task.Result, error) {
 		defer got.Release()
 		env = append(env, "INSTAR_CHECKOUT="+got.Dir, "INSTAR_COMMIT="+got.Commit)
 	}
-	if err := u.Programs.Run(ctx, &call, program.Where{Namespace: u.t.Namespace, Dir: dir, Env: env, Out: u.log}); err != nil {
+	if err := u.Programs.Run(ctx, &call, program.Where{Namespace: u.t.Namespace, Dir: dir, Env: env, Out: u.log, LeftOut: u.log.leftOut}); err != nil {
 		return nil, err
 	}
 	files, err := written(ctx, out)

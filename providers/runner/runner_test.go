@@ -253,11 +253,42 @@ func TestLines(t *testing.T) {
 	t.Parallel()
 	var got []string
 	l := &lines{to: func(s string) { got = append(got, s) }}
-	for _, p := range []string{"a", "b\nc\x1b[2J\n", strings.Repeat("x", maxLine+1), "\nend"} {
+	for _, p := range []string{"a", "b\nc\x1b[2J\n\n", strings.Repeat("x", maxLine+1), "\nend"} {
 		_, err := l.Write([]byte(p))
 		require.NoError(t, err)
 	}
 	l.flush()
 	l.flush()
-	require.Equal(t, []string{"ab", "c[2J", strings.Repeat("x", maxLine), "x", "end"}, got)
+	require.Equal(t, []string{"ab", "c[2J", "", strings.Repeat("x", maxLine), "x", "end"}, got)
+}
+
+// A credential is found wherever a line is cut, and none is told that a cut has made unlike one.
+func TestACredentialInALongLineIsMasked(t *testing.T) {
+	t.Parallel()
+	secret := "gh" + "p_" + strings.Repeat("a1", 18)
+	for at := maxLine - 60; at < maxLine+20; at++ {
+		var got []string
+		l := &lines{to: func(s string) { got = append(got, s) }}
+		line := strings.Repeat("é ", at/3) + strings.Repeat(" ", at%3) + secret + strings.Repeat(" x", maxLine) + "\nnext\n"
+		for _, p := range []string{line[:at+10], line[at+10:]} {
+			_, err := l.Write([]byte(p))
+			require.NoError(t, err)
+		}
+		require.Equal(t, strings.ReplaceAll(line, secret, "gh"+"p_… (40 characters)"), strings.Join(got[:len(got)-1], "")+"\nnext\n")
+	}
+	for name, cut := range map[string]func(*lines){
+		"a line that is too long": func(l *lines) { _, _ = l.Write([]byte(strings.Repeat("x", maxHeld))) },
+		"output that is too much": func(l *lines) { l.leftOut(maxHeld) },
+	} {
+		var got []string
+		l := &lines{to: func(s string) { got = append(got, s) }}
+		_, err := l.Write([]byte(strings.Repeat("x ", (maxHeld-30)/2) + secret[:30]))
+		require.NoError(t, err)
+		cut(l)
+		l.flush()
+		text := strings.Join(got, "")
+		require.NotContains(t, text, "gh"+"p_", name)
+		require.Contains(t, text, "x … ", name)
+		require.Contains(t, text, " more bytes of output were left out", name)
+	}
 }

@@ -6,7 +6,6 @@ package program
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -54,6 +53,8 @@ type Where struct {
 	Dir string // its working directory, which is HOME and TMPDIR, too
 	Env []string
 	Out io.Writer // gets both outputs
+
+	LeftOut func(bytes int64) // is told what Out has not got of them at the end; nil is not
 }
 
 const maxArgument = 4096
@@ -98,8 +99,8 @@ func (r *Runner) Run(ctx context.Context, c *Call, at Where) error {
 	err := (&child.Command{Name: childName, Limits: none, Out: out, Grace: grace + clearing}).Run(run, start{
 		Path: p.Path, Args: slices.Concat(p.Args, c.Args), Dir: at.Dir, Env: append(env, at.Env...), Limits: r.Limits, Grace: grace, As: r.As,
 	}, &end)
-	if out.cut > 0 && at.Out != nil {
-		fmt.Fprintf(at.Out, "… %d more bytes of output were left out\n", out.cut)
+	if out.cut > 0 && at.LeftOut != nil {
+		at.LeftOut(out.cut)
 	}
 	switch cause := context.Cause(run); {
 	case ctx.Err() != nil:

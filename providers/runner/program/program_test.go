@@ -86,9 +86,10 @@ func TestOutputIsBounded(t *testing.T) {
 		}
 		return n, err
 	})
-	require.ErrorIs(t, r.Run(ctx, &Call{Program: "flood"}, Where{Dir: t.TempDir(), Out: full}), context.Canceled)
+	left := int64(0)
+	require.ErrorIs(t, r.Run(ctx, &Call{Program: "flood"}, Where{Dir: t.TempDir(), Out: full, LeftOut: func(n int64) { left = n }}), context.Canceled)
 	require.Less(t, out.Len(), 1100)
-	require.Contains(t, out.String(), "more bytes of output were left out")
+	require.Positive(t, left)
 }
 
 type writer func([]byte) (int, error)
