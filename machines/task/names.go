@@ -82,7 +82,7 @@ var events = []machines.EventType{
 	{Name: EventReset, Class: machines.ClassResource, Doc: "The task is as if it had never run; its documents are being erased."},
 	{Name: EventDiscarded, Class: machines.ClassError, Doc: "A worker brought a result that nobody waited for any more; it was not used."},
 	{Name: EventErased, Class: machines.ClassProgress, Doc: "Documents were erased."},
-	{Name: EventEraseFailed, Class: machines.ClassError, Doc: "Documents could not be erased; they are with the next reset or deletion."},
+	{Name: EventEraseFailed, Class: machines.ClassError, Doc: "Documents could not be erased; the sweep of documents removes them, ten minutes later or more."},
 	{Name: EventScheduled, Class: machines.ClassResource, Doc: "The times at which the task runs by itself were set or removed."},
 	{Name: EventSkipped, Class: machines.ClassProgress, Doc: "The task was queued or running when its time came."},
 	{Name: EventDeletion, Class: machines.ClassProgress, Doc: "Deletion was requested."},
