@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"reflect"
 	"sync"
 	"time"
 
@@ -77,6 +78,7 @@ func (t *table) follow(ctx context.Context, set func([]proxy.Route), drop func(h
 	for {
 		rows, synced := map[string]domain.Row{}, false
 		for e, err := range t.rows.Watch(ctx, "", 0) {
+			before := rows[e.Key].Route
 			switch {
 			case err != nil: // of a value that cannot be read, this node has what it had
 				continue
@@ -87,7 +89,7 @@ func (t *table) follow(ctx context.Context, set func([]proxy.Route), drop func(h
 			default:
 				rows[e.Key] = e.Value
 			}
-			if synced {
+			if synced && (e.Synced || !reflect.DeepEqual(before, rows[e.Key].Route)) { // a row changes more often than its route
 				set(routesOf(rows))
 				known()
 				for host := range served {

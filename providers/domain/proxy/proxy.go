@@ -139,13 +139,15 @@ func (p *Proxy) Set(routes []Route) {
 	for _, r := range routes {
 		host := normal(r.Host)
 		s := &site{host: host, health: r.Health.filled(), counts: new(counts), turns: make([]int, len(r.Backends))}
-		if old := before[host]; old != nil {
-			s.counts = old.counts
-		}
 		for _, b := range r.Backends {
 			at := p.backend(place{host, b.Address})
 			at.ownHost.Store(b.OwnHost)
 			s.backends = append(s.backends, share{backend: at, weight: max(b.Weight, 0)})
+		}
+		if old := before[host]; old != nil {
+			if s.counts = old.counts; s.health == old.health && slices.Equal(s.backends, old.backends) {
+				s = old // with its turns, which would begin with the heaviest backend again
+			}
 		}
 		next[host] = s
 	}

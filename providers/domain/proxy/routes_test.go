@@ -108,6 +108,25 @@ func TestRequestsGoByWeight(t *testing.T) {
 	}
 }
 
+// A name whose route stays keeps its turns, however often others change: else each new table began with the heavier backend.
+func TestAShareIsKeptWhileOtherNamesChange(t *testing.T) {
+	t.Parallel()
+	w := setup(t, proxy.Options{})
+	old, new, other := serve(t, named("old")), serve(t, named("new")), serve(t, named("other"))
+	counts := map[string]int{}
+	for n := range 1000 {
+		if n%5 == 0 {
+			w.Set(append(route(proxy.Backend{Address: old, Weight: 95}, proxy.Backend{Address: new, Weight: 5}),
+				proxy.Route{Host: "other.example.com", Backends: []proxy.Backend{{Address: other, Weight: 1 + n}}}))
+		}
+		answer := httptest.NewRecorder()
+		w.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "http://"+host, nil))
+		require.Equal(t, http.StatusOK, answer.Code)
+		counts[answer.Body.String()]++
+	}
+	require.Equal(t, map[string]int{"old": 950, "new": 50}, counts)
+}
+
 // A server of many names, such as the ingress of a cluster, tells them apart by the host.
 func TestABackendMayBeAskedByItsOwnHost(t *testing.T) {
 	t.Parallel()
