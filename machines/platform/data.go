@@ -128,7 +128,8 @@ type Upgrade struct {
 
 // Shifted is how the new application did at a weight.
 type Shifted struct {
-	Weight   int   `json:"weight"`
-	Requests int64 `json:"requests,omitempty"`
-	Errors   int64 `json:"errors,omitempty"`
+	Weight     int   `json:"weight"`
+	Requests   int64 `json:"requests,omitempty"`
+	Errors     int64 `json:"errors,omitempty"`
+	HealthOnly bool  `json:"healthOnly,omitempty"` // there were too few requests to judge by
 }

@@ -58,7 +58,7 @@ func TestTheWayToAnInstanceToAnotherVersionAndBack(t *testing.T) {
 	require.Equal(t, "1.1", twice[machine.Plan](w, "plan", 9, b).Version)
 	next := twice[machine.App](w, "deploy", 10, b)
 	b.Upgrade.App = &next
-	require.Equal(t, 50, twice[machine.Shifted](w, "shift", 11, b).Weight)
+	require.Equal(t, machine.Shifted{Weight: 50, HealthOnly: true}, twice[machine.Shifted](w, "shift", 11, b))
 	seen := map[string]bool{}
 	for range 4 {
 		seen[w.says()[:3]] = true
@@ -170,7 +170,9 @@ func TestAnUpgradeIsWithdrawn(t *testing.T) {
 		polled[address] = n
 		return n
 	}
-	require.Nil(t, w.perform("own", "shift", 6, b).Failure, "what asks for an answer that is held back asks both")
+	result := w.perform("own", "shift", 6, b)
+	require.Nil(t, result.Failure, "what asks for an answer that is held back asks both")
+	require.Equal(t, machine.Shifted{Weight: b.Upgrade.Weight, Requests: 50}, result.Data, "there were enough to judge by")
 
 	b.Release = b.App
 	f = w.perform("own", "withdraw", 6, b).Failure

@@ -54,7 +54,7 @@ func (j *job) shift(ctx context.Context) (any, error) {
 			}
 		}
 		n, old := j.counts(u.App).since(before), j.counts(j.body.App)
-		s.Requests, s.Errors = n.Requests, n.Errors
+		s.Requests, s.Errors, s.HealthOnly = n.Requests, n.Errors, n.Requests < fewRequests
 		switch {
 		case n.Requests < fewRequests:
 		case n.Errors*100 > n.Requests*failPercent:
