@@ -25,6 +25,9 @@ var sameRoute = &guard{Name: "same route", Holds: func(s *step) bool {
 	return reflect.DeepEqual(b.Route, s.Data.Route) && (s.Data.Detached || !b.Detach)
 }}
 
+// routing: it has its certificate, and the proxy is just being told.
+var routing = &guard{Name: "has its certificate", Holds: func(s *step) bool { return s.Entity().Effects[EffectRoute].ID != "" }}
+
 var sameProblem = &guard{Name: "nothing new", Holds: func(s *step) bool {
 	b := machines.Body[Records](s)
 	return b.Problem == s.Data.Problem && slices.Equal(b.Wanted, s.Data.Records)
@@ -114,7 +117,7 @@ func late(s *step) {
 	fails(s, f)
 }
 
-// closing also ends the service of the name: an attempt to issue may be under way, or have told the proxy where its requests go, and nobody would renew the certificate.
+// closing also ends the service of the name: the proxy may have been told where its requests go, and nobody would renew the certificate.
 func closing(do func(*step)) func(*step) {
 	return func(s *step) {
 		do(s)

@@ -99,15 +99,15 @@ var Machine = machines.Define(machines.Definition[Data]{
 func only(states ...string) []string { return states }
 
 var (
-	unserved = only(PendingDNS, Verifying, Failed, Expired)
+	unserved = only(PendingDNS, Verifying, Issuing, Failed, Expired)
 	bound    = only(PendingDNS, Verifying, Issuing, Active, Failed, Expired)
 )
 
 var table = []machines.Edge[Data]{
 	{From: only(machines.None, Removed), On: CommandBind, To: PendingDNS, Do: bind, Emit: only(EventBound)},
 	{From: bound, On: CommandRetarget, If: sameRoute, To: machines.Same, Noop: true},
-	{From: unserved, On: CommandRetarget, To: machines.Same, Do: retarget, Emit: only(EventRetargeted)},
-	{From: only(Issuing), On: CommandRetarget, To: machines.Same, Reenter: true, Do: retarget, Emit: only(EventRetargeted), Effects: only(EffectIssue)},
+	{From: only(Issuing), On: CommandRetarget, If: routing, To: machines.Same, Do: retarget, Emit: only(EventRetargeted), Effects: only(EffectRoute)},
+	{From: unserved, On: CommandRetarget, To: machines.Same, Do: retarget, Emit: only(EventRetargeted)}, // no wait that a certificate authority has asked for ends by it
 	{From: only(Active), On: CommandRetarget, To: machines.Same, Reenter: true, Do: retarget, Emit: only(EventRetargeted), Effects: only(EffectRoute)},
 	{From: only(Failed, Expired), On: CommandRetry, To: PendingDNS, Do: again, Emit: only(EventRetried)},
 	{From: only(PendingDNS), On: CommandRetry, To: machines.Same, Reenter: true, Do: again, Emit: only(EventRetried)}, // it is looked at at once
@@ -126,7 +126,9 @@ var table = []machines.Edge[Data]{
 	{From: only(Verifying), On: ReportVerifyFailed, To: Failed, Do: fail, Emit: only(EventFailed)},
 	{From: only(Verifying), On: TimeoutVerify, To: Failed, Do: late, Emit: only(EventFailed)},
 
-	{From: only(Issuing), On: ReportIssued, To: Active, Do: issued, Emit: only(EventIssued, EventActive)},
+	{From: only(Issuing), On: ReportIssued, To: machines.Same, Do: issued, Emit: only(EventIssued), Effects: only(EffectRoute)},
+	{From: only(Issuing), On: ReportRouted, To: Active, Do: forget, Emit: only(EventActive)},
+	{From: only(Issuing), On: ReportRouteFailed, To: machines.Same, Do: note(EventRouteFailed), Emit: only(EventRouteFailed), Effects: only(EffectIssue)}, // which finds whether the name is its own still
 	{From: only(Issuing), On: ReportIssueFailed, To: Failed, Do: closing(fail), Emit: only(EventFailed), Effects: only(EffectRoute)},
 	{From: only(Issuing), On: TimeoutIssue, To: Failed, Do: closing(late), Emit: only(EventFailed), Effects: only(EffectRoute)},
 
@@ -153,7 +155,7 @@ func lasting(d time.Duration) func(*Data) time.Duration {
 var states = []machines.State[Data]{
 	{Name: PendingDNS, Doc: "Its DNS records are awaited.", Timeout: &machines.Timeout[Data]{Input: TimeoutDNS, After: lasting(DNSFor)}, Poll: &machines.Poll{Every: 2 * time.Second, Effect: EffectLook}},
 	{Name: Verifying, Doc: "Its records are being verified, and the name is being claimed.", Timeout: &machines.Timeout[Data]{Input: TimeoutVerify, After: lasting(VerifyFor)}},
-	{Name: Issuing, Doc: "A certificate is being issued. It is served as soon as it is there.", Timeout: &machines.Timeout[Data]{Input: TimeoutIssue, After: lasting(IssueFor)}},
+	{Name: Issuing, Doc: "A certificate is being issued. The name is served as soon as it is there.", Timeout: &machines.Timeout[Data]{Input: TimeoutIssue, After: lasting(IssueFor)}},
 	{Name: Active, Doc: "Its requests are served over TLS; the certificate is renewed in time.", Poll: &machines.Poll{Every: 15 * time.Second, Effect: EffectLook}},
 	{Name: Failed, Doc: "It could not be verified, or no certificate was issued; retry begins again.", Failed: true},
 	{Name: Expired, Doc: "Its records never came, or its certificate ended before it was renewed; retry begins again.", Failed: true},
@@ -164,7 +166,7 @@ var states = []machines.State[Data]{
 var effects = []machines.Effect[Data]{
 	{Name: EffectLook, Doc: "Look at the DNS records, or at the certificate.", Done: ReportFound, Failed: ReportLookFailed, Payload: payload, Task: Task{}, Retry: machines.Retry{Attempts: 1}, Looks: true},
 	{Name: EffectVerify, Doc: "Verify the records, and claim the name.", Done: ReportVerified, Failed: ReportVerifyFailed, Payload: payload, Task: Task{}, Retry: machines.Retry{Attempts: 4, Base: 5 * time.Second, Cap: time.Minute}},
-	{Name: EffectIssue, Doc: "Have a certificate issued, and its requests served.", Done: ReportIssued, Failed: ReportIssueFailed, Payload: payload, Task: Task{}, Retry: machines.Retry{Attempts: 100, Base: 10 * time.Second, Cap: 15 * time.Minute}, Timeout: 15 * time.Minute},
+	{Name: EffectIssue, Doc: "Have a certificate issued.", Done: ReportIssued, Failed: ReportIssueFailed, Payload: payload, Task: Task{}, Retry: machines.Retry{Attempts: 100, Base: 10 * time.Second, Cap: 15 * time.Minute}, Timeout: 15 * time.Minute},
 	{Name: EffectRoute, Doc: "Send the requests of the name where its targets are, or nowhere.", Done: ReportRouted, Failed: ReportRouteFailed, Payload: payload, Task: Task{}, Retry: machines.Retry{Attempts: 10}},
 	{Name: EffectRemove, Doc: "Take the name from the proxy, and forget its certificate.", Done: ReportRemoved, Failed: ReportRemoveFailed, Payload: payload, Task: Task{}, Retry: machines.Retry{Attempts: 10}},
 }

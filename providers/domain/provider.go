@@ -117,11 +117,7 @@ func (p *Provider) perform(ctx context.Context, t machines.Task, b *machine.Task
 		if err := p.check(ctx, b.Host, owner, t.Fence); err != nil {
 			return nil, err
 		}
-		c, err := p.Issuer.Obtain(ctx, b.Host)
-		if err != nil {
-			return nil, err
-		}
-		return c, p.route(ctx, b, owner, t.Fence)
+		return p.Issuer.Obtain(ctx, b.Host)
 	case machine.EffectRoute:
 		return nil, p.route(ctx, b, owner, t.Fence)
 	case machine.EffectRemove:

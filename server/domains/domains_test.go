@@ -102,14 +102,23 @@ func TestACertificateAuthorityThatLimitsRatesIsLeftAlone(t *testing.T) {
 		w.zone.set(r)
 	}
 	w.becomes("shop", machine.Issuing)
-	require.Eventually(t, func() bool {
+	next := func() string {
 		_, v := w.do("GET", "/v1/tenants/acme/domains/shop", "")
 		effects, _ := v["effects"].(map[string]any)
 		issue, _ := effects["issue"].(map[string]any)
 		next, _ := issue["nextTry"].(string)
-		at, err := time.Parse(time.RFC3339, next)
+		return next
+	}
+	require.Eventually(t, func() bool {
+		at, err := time.Parse(time.RFC3339, next())
 		return err == nil && time.Until(at) > 100*time.Minute
 	}, time.Minute, 50*time.Millisecond, "the next try is when it has said")
+	before := next()
+	for _, body := range []string{`{"route":{"targets":[{"address":"` + app(t, "next") + `"}]}}`, `{"route":{"targets":[{"address":"` + app(t, "third") + `"}]},"detach":true}`} {
+		status, v = w.do("POST", "/v1/tenants/acme/domains/shop/retarget", body)
+		require.Less(t, status, 300, "%v", v)
+		require.Equal(t, before, next(), "also where its requests are to go elsewhere")
+	}
 }
 
 // A server that was stopped serves the names again, with the certificates that it had.
