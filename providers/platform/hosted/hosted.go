@@ -61,9 +61,10 @@ type Apps struct {
 	stop    context.CancelFunc
 	ended   chan struct{}
 
-	mu    sync.Mutex             // of the locks
-	locks map[string]*sync.Mutex // by release: of what is begun and ended, and of what is known of it
-	ports sync.Mutex             // of which are in use
+	mu    sync.Mutex
+	live  map[string]bool  // releases that are not gone, or of which that is not known
+	locks map[string]*hold // by release, while somebody has or awaits it: of what is begun and ended, and of what is known of it
+	ports sync.Mutex       // of which are in use
 
 	getting sync.Map // by release: how far what it needs is on its way
 }
@@ -90,7 +91,11 @@ func Open(c Config) (*Apps, error) {
 		return nil, fmt.Errorf("cannot keep what is known of releases: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	a := &Apps{config: c, tenants: app.Homes{Dir: filepath.Join(dir, "tenants")}, values: app.Configured(c.Env, c.Versions), stop: cancel, ended: make(chan struct{}), locks: map[string]*sync.Mutex{}}
+	a := &Apps{
+		config: c, tenants: app.Homes{Dir: filepath.Join(dir, "tenants")}, values: app.Configured(c.Env, c.Versions), stop: cancel, ended: make(chan struct{}),
+		live: map[string]bool{}, locks: map[string]*hold{},
+	}
+	a.take()
 	a.client = &http.Client{
 		Timeout: 2 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{DisableKeepAlives: true},
@@ -130,19 +135,12 @@ func (a *Apps) Has(version string) bool {
 // Ensure makes the directory of a tenant.
 func (a *Apps) Ensure(_ context.Context, t app.Tenant) error { return a.tenants.Ensure(t) }
 
-// Forget removes the directory of a tenant.
-func (a *Apps) Forget(ctx context.Context, t app.Tenant) error { return a.tenants.Forget(ctx, t) }
-
-// lock is that of a release.
-func (a *Apps) lock(key string) *sync.Mutex {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	l := a.locks[key]
-	if l == nil {
-		l = new(sync.Mutex)
-		a.locks[key] = l
+// Forget removes the directory of a tenant, and what is known of its releases that are gone.
+func (a *Apps) Forget(ctx context.Context, t app.Tenant) error {
+	if err := a.tenants.Forget(ctx, t); err != nil {
+		return err
 	}
-	return l
+	return a.forget(t.Owner)
 }
 
 // Deploy runs a release, and returns its address when it is healthy. It waits for as long as ctx, or until the release has had its time.
@@ -193,11 +191,9 @@ func (a *Apps) wanted(ctx context.Context, r *app.Release) (*record, error) {
 
 // begin has the unit of a release run, in place of what is there with other values, or has had its time.
 func (a *Apps) begin(ctx context.Context, r *app.Release, want *record) (*record, error) {
-	l := a.lock(want.Key)
-	l.Lock()
-	defer l.Unlock()
+	defer a.lock(want.Key)()
 	has, err := a.read(want.Key)
-	if err != nil {
+	if err = cmp.Or(err, ctx.Err()); err != nil { // what was given up makes nothing, also where its tenant is forgotten by now
 		return nil, err
 	}
 	switch {
@@ -208,7 +204,7 @@ func (a *Apps) begin(ctx context.Context, r *app.Release, want *record) (*record
 		if err := r.MayReplace(ctx); err != nil {
 			return nil, err
 		}
-		if err := a.remove(ctx, has); err != nil {
+		if err := a.remove(ctx, has, r.Owner); err != nil {
 			return nil, err
 		}
 	}
@@ -225,7 +221,7 @@ func (a *Apps) begin(ctx context.Context, r *app.Release, want *record) (*record
 	}
 	if err != nil {
 		if fresh { // nothing of it stays
-			err = errors.Join(err, a.remove(context.WithoutCancel(ctx), has))
+			err = errors.Join(err, a.remove(context.WithoutCancel(ctx), has, r.Owner))
 		}
 		return nil, err
 	}
@@ -343,9 +339,7 @@ func (a *Apps) Remove(ctx context.Context, r app.Release) error {
 	if err := req.Check(ctx); err != nil {
 		return err
 	}
-	l := a.lock(req.Key())
-	l.Lock()
-	defer l.Unlock()
+	defer a.lock(req.Key())()
 	at, err := a.read(req.Key())
 	if err != nil {
 		return err
@@ -354,11 +348,11 @@ func (a *Apps) Remove(ctx context.Context, r app.Release) error {
 		return providers.Older(r.Fence, at.Fence)
 	}
 	at.Fence = r.Fence
-	return a.remove(ctx, at)
+	return a.remove(ctx, at, r.Owner)
 }
 
 // remove ends what is there under a record, and notes that. The lock of the release is held.
-func (a *Apps) remove(ctx context.Context, at *record) error {
+func (a *Apps) remove(ctx context.Context, at *record, owner string) error {
 	u := at.Unit
 	if u.Name == "" {
 		u = a.unit(at.Key)
@@ -375,7 +369,7 @@ func (a *Apps) remove(ctx context.Context, at *record) error {
 	if err := ownfile.RemoveAll(a.home(at.Key)); err != nil {
 		return providers.Errorf(providers.Unavailable, "the unit of %s has ended, and something of its directory cannot be removed: %v", at.Key, err)
 	}
-	*at = record{Key: at.Key, Fence: at.Fence, Gone: true}
+	*at = record{Key: at.Key, Fence: at.Fence, Gone: true, Owner: owner}
 	return a.write(at)
 }
 

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -17,12 +19,13 @@ import (
 	"github.com/bcc94042/instar/providers"
 )
 
-// record is what is known of a release. One that is gone has its fence alone.
+// record is what is known of a release. One that is gone has its fence and its owner alone.
 type record struct {
 	Key     string    `json:"key"`
 	Fence   uint64    `json:"fence"`
 	Gone    bool      `json:"gone,omitempty"`
-	Hash    string    `json:"hash,omitempty"` // of what was asked for, without the port
+	Owner   string    `json:"owner,omitempty"` // of one that is gone; an earlier server did not write it
+	Hash    string    `json:"hash,omitempty"`  // of what was asked for, without the port
 	Unit    Unit      `json:"unit,omitzero"`
 	Began   time.Time `json:"began,omitzero"`    // when its unit was started last that did not run
 	Healthy bool      `json:"healthy,omitempty"` // it was once
@@ -37,6 +40,33 @@ func (a *Apps) home(key string) string { return filepath.Join(a.config.Dir, "rel
 
 func (a *Apps) path(key string) string {
 	return filepath.Join(a.config.Dir, "releases", key, recordName)
+}
+
+// hold is the lock of a release.
+type hold struct {
+	sync.Mutex
+	by int // how many have or await it
+}
+
+// lock holds a release until unlock is called.
+func (a *Apps) lock(key string) (unlock func()) {
+	a.mu.Lock()
+	l := a.locks[key]
+	if l == nil {
+		l = new(hold)
+		a.locks[key] = l
+	}
+	l.by++
+	a.mu.Unlock()
+	l.Lock()
+	return func() {
+		l.Unlock()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if l.by--; l.by == 0 {
+			delete(a.locks, key)
+		}
+	}
 }
 
 // read is what is known of a release: one that is gone, where nothing is.
@@ -64,14 +94,17 @@ func (a *Apps) write(r *record) error {
 	if err != nil {
 		return providers.Errorf(providers.Internal, "cannot store what is known of the release %s: %v", r.Key, err)
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if delete(a.live, r.Key); !r.Gone {
+		a.live[r.Key] = true
+	}
 	return nil
 }
 
 // note changes what is known of a release that is still the one of at, and at with it.
 func (a *Apps) note(at *record, change func(*record)) error {
-	l := a.lock(at.Key)
-	l.Lock()
-	defer l.Unlock()
+	defer a.lock(at.Key)()
 	has, err := a.read(at.Key)
 	if err != nil {
 		return err
@@ -84,21 +117,62 @@ func (a *Apps) note(at *record, change func(*record)) error {
 	return a.write(has)
 }
 
-// records are those of all releases. One that cannot be read is told, and left out.
-func (a *Apps) records() (all []*record) {
+// take finds which releases there are. What is gone is not looked at again: a tenant may be upgraded for years.
+func (a *Apps) take() {
+	for _, key := range a.stored() {
+		if r, err := a.read(key); err != nil || !r.Gone {
+			a.live[key] = true
+		}
+	}
+}
+
+// stored are the releases of which anything is known.
+func (a *Apps) stored() (keys []string) {
 	list, err := os.ReadDir(filepath.Join(a.config.Dir, "releases"))
 	for _, e := range list {
-		r, errRead := a.read(e.Name())
-		if errRead != nil {
-			err = errors.Join(err, errRead)
-			continue
-		}
-		all = append(all, r)
+		keys = append(keys, e.Name())
 	}
 	if err != nil {
 		a.config.Log.Warn("not everything that is known of releases can be read", "error", err)
 	}
+	return keys
+}
+
+// records are those of all releases that are not gone. One that cannot be read is told, and left out.
+func (a *Apps) records() (all []*record) {
+	a.mu.Lock()
+	keys := slices.Sorted(maps.Keys(a.live))
+	a.mu.Unlock()
+	for _, key := range keys {
+		r, err := a.read(key)
+		if err != nil {
+			a.config.Log.Warn("not everything that is known of releases can be read", "error", err)
+			continue
+		}
+		all = append(all, r)
+	}
 	return all
+}
+
+// forget removes what is known of an owner's releases that are gone.
+func (a *Apps) forget(owner string) error {
+	var errs []error
+	for _, key := range a.stored() {
+		errs = append(errs, a.bury(key, owner))
+	}
+	return errors.Join(errs...)
+}
+
+func (a *Apps) bury(key, owner string) error {
+	defer a.lock(key)()
+	r, err := a.read(key)
+	if err != nil || !r.Gone || r.Owner != owner { // what cannot be read is told by who looks for it
+		return nil
+	}
+	if err := os.RemoveAll(filepath.Dir(a.path(key))); err != nil {
+		return providers.Errorf(providers.Internal, "cannot forget the release %s: %v", key, err)
+	}
+	return nil
 }
 
 // place gives a release a port if it has none, and stores what is known of it.
@@ -185,9 +259,7 @@ func (a *Apps) revive(ctx context.Context, r *record) error {
 		return err
 	}
 	a.config.Log.Info("the unit of a release is gone or stands still, and is started", "release", r.Key)
-	l := a.lock(r.Key)
-	l.Lock()
-	defer l.Unlock()
+	defer a.lock(r.Key)()
 	now, err := a.read(r.Key)
 	if err != nil || !now.stays() {
 		return err
