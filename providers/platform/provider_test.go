@@ -344,22 +344,27 @@ func (e *ending) Remove(ctx context.Context, r apps.Release) error {
 
 func TestAReleaseEndsWhenTheProxiesHaveFollowed(t *testing.T) {
 	t.Parallel()
-	w, b := setup(t), task("default.acme.own")
-	app := twice[machine.App](w, "deploy", 1, b)
-	b.App = &app
-	twice[machine.Route](w, "route", 2, b)
-	w.Settle = 300 * time.Millisecond
-	begun, ends := time.Now(), 0
-	w.Apps = &ending{w.Apps, func() {
-		ends++
-		row, err := w.rows.Row(t.Context(), "acme.example.test")
-		require.NoError(t, err)
-		require.Nil(t, row.Route)
-		require.GreaterOrEqual(t, time.Since(begun), w.Settle)
-	}}
-	b.Actions = []session.Action{{Name: "remove_route", Kind: machine.KindRoute}, {Name: "delete_app:tenant-acme-r1", Kind: machine.KindApp}}
-	require.Nil(t, w.perform("own", "undo", 3, b).Failure)
-	require.Equal(t, 1, ends)
+	end := session.Action{Name: "delete_app:tenant-acme-r1", Kind: machine.KindApp}
+	for what, actions := range map[string][]session.Action{
+		"as it comes": {{Name: "remove_route", Kind: machine.KindRoute}, end}, "without remove_route, which was to be skipped": {end},
+	} {
+		w, b := setup(t), task("default.acme.own")
+		app := twice[machine.App](w, "deploy", 1, b)
+		b.App = &app
+		twice[machine.Route](w, "route", 2, b)
+		w.Settle = 300 * time.Millisecond
+		begun, ends := time.Now(), 0
+		w.Apps = &ending{w.Apps, func() {
+			ends++
+			row, err := w.rows.Row(t.Context(), "acme.example.test")
+			require.NoError(t, err)
+			require.Nil(t, row.Route, what)
+			require.GreaterOrEqual(t, time.Since(begun), w.Settle)
+		}}
+		b.Actions = actions
+		require.Nil(t, w.perform("own", "undo", 3, b).Failure, what)
+		require.Equal(t, 1, ends, what)
+	}
 }
 
 // Whoever gets the slug next must not meet what the last one has left.

@@ -221,10 +221,13 @@ func (j *job) export(ctx context.Context, _ string) error {
 
 // removeApp ends a release. The route is gone by then, and what it still answers is let end. A domain that leads there keeps the release, whose address may be another tenant's next.
 func (j *job) removeApp(ctx context.Context, name string) error {
-	if err := j.settle(ctx); err != nil {
-		return err
+	err := j.unlead(ctx, name)
+	if err == nil {
+		err = j.settle(ctx)
 	}
-	err := j.drained(ctx, name)
+	if err == nil {
+		err = j.drained(ctx, name)
+	}
 	if err == nil {
 		err = j.unbound(ctx, name)
 	}
@@ -232,6 +235,19 @@ func (j *job) removeApp(ctx context.Context, name string) error {
 		return err
 	}
 	return j.Apps.Remove(ctx, j.release(&machine.App{Name: name}))
+}
+
+// unlead closes the primary domain where that leads to a release still, as remove_route was to be skipped.
+func (j *job) unlead(ctx context.Context, name string) error {
+	address, err := j.address(ctx, name)
+	if err != nil || address == "" || j.body.PrimaryDomain == "" {
+		return err
+	}
+	r, err := j.Table.Row(ctx, j.body.PrimaryDomain)
+	if err != nil || r.Owner != j.owner || !domain.Leads(r.Route, address) {
+		return unavailable(err)
+	}
+	return j.unroute(ctx, "")
 }
 
 // unbound fails while a domain of the tenant leads to a release. The primary one is the session's own, and goes with it.
