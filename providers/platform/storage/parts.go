@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/internal/wait"
+	"github.com/bcc94042/instar/providers"
 )
 
 // maxID bounds the id of an object, which is a part of the subjects of its parts. Those that clients make have 22 characters.
@@ -24,6 +25,7 @@ const maxID = 64
 type parts struct {
 	ctx     context.Context
 	of      jetstream.Stream
+	bucket  string
 	subject string
 	digest  string
 	left    uint64 // bytes that are still to come
@@ -41,10 +43,13 @@ func (o *ObjectStores) open(ctx context.Context, bucket string, info *jetstream.
 		return nil, fmt.Errorf("its id %.100q is none", id)
 	}
 	st, err := o.JS.Stream(wait.EachRequest(ctx), "OBJ_"+bucket)
+	if err != nil && ctx.Err() == nil {
+		return nil, providers.Errorf(providers.Unavailable, "cannot read the bucket %s: %v", bucket, err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return &parts{ctx: wait.EachRequest(ctx), of: st, subject: "$O." + bucket + ".C." + info.NUID, digest: info.Digest, left: info.Size, next: 1, sum: sha256.New()}, nil
+	return &parts{ctx: wait.EachRequest(ctx), of: st, bucket: bucket, subject: "$O." + bucket + ".C." + info.NUID, digest: info.Digest, left: info.Size, next: 1, sum: sha256.New()}, nil
 }
 
 func (p *parts) Read(into []byte) (int, error) {
@@ -58,6 +63,9 @@ func (p *parts) Read(into []byte) (int, error) {
 		m, err := p.of.GetMsg(p.ctx, p.next, jetstream.WithGetMsgSubject(p.subject))
 		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && uint64(len(m.Data)) > p.left {
 			return 0, errChanged
+		}
+		if err != nil && p.ctx.Err() == nil {
+			return 0, providers.Errorf(providers.Unavailable, "cannot read the bucket %s: %v", p.bucket, err)
 		}
 		if err != nil {
 			return 0, err

@@ -1,10 +1,12 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -82,8 +84,9 @@ const (
 // ObjectStores has buckets as object stores of JetStream. Its fields are set before its first use.
 type ObjectStores struct {
 	JS       jetstream.JetStream
-	Replicas int    // 0 is 1
-	Prefix   string // of the names of all buckets of an installation
+	Replicas int           // 0 is 1
+	Prefix   string        // of the names of all buckets of an installation
+	Patience time.Duration // for which nothing may come of a bucket that is read; 15 s when 0
 }
 
 var _ Provider = (*ObjectStores)(nil)
@@ -146,10 +149,7 @@ func (o *ObjectStores) Read(ctx context.Context, b Bucket, each func(Object) err
 	if err != nil {
 		return failed("read", b.Name, err)
 	}
-	list, err := store.List(ctx)
-	if errors.Is(err, jetstream.ErrNoObjectsFound) {
-		return nil
-	}
+	list, err := o.list(ctx, b.Name, store)
 	if err != nil {
 		return failed("read", b.Name, err)
 	}
@@ -164,6 +164,33 @@ func (o *ObjectStores) Read(ctx context.Context, b Bucket, each func(Object) err
 		}
 	}
 	return nil
+}
+
+// list is what a bucket has. Other than List of the client it fails where that is cut off, as an export without what is missing would be taken for whole.
+func (o *ObjectStores) list(ctx context.Context, bucket string, store jetstream.ObjectStore) (all []*jetstream.ObjectInfo, err error) {
+	s := listen(ctx, o.Patience, bucket)
+	defer s.over()
+	w, err := store.Watch(s)
+	if err != nil {
+		return nil, cmp.Or(context.Cause(s), err)
+	}
+	defer func() { _ = w.Stop() }() // of what was read
+	for {
+		select {
+		case info, more := <-w.Updates():
+			switch {
+			case !more:
+				return nil, fmt.Errorf("its list was cut off after %d objects", len(all))
+			case info == nil:
+				return all, nil
+			case !info.Deleted:
+				all = append(all, info)
+			}
+			s.heard()
+		case <-s.Done():
+			return nil, context.Cause(s)
+		}
+	}
 }
 
 func (o *ObjectStores) config(s Spec) jetstream.ObjectStoreConfig {
@@ -188,10 +215,11 @@ const invalidConfig = 10052
 // failed gives an error of the server its code. That a name or a configuration is refused does not pass.
 func failed(verb, bucket string, err error) error {
 	var api *jetstream.APIError
+	var known *providers.Error
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &known), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, jetstream.ErrInvalidStoreName), errors.Is(err, jetstream.ErrInvalidStreamName):
 		return providers.Errorf(providers.Invalid, "cannot %s the bucket %s: %v", verb, bucket, err)

@@ -4,10 +4,15 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"io"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -63,7 +68,7 @@ func TestAServerThatIsGoneIsUnavailable(t *testing.T) {
 	t.Parallel()
 	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
 	nc := e.Connect()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Second))
 	require.NoError(t, err)
 	nc.Close()
 	_, err = (&storage.ObjectStores{JS: js}).Ensure(t.Context(), storage.Spec{Name: "tenant-acme", Owner: "o"})
@@ -154,4 +159,124 @@ func TestWhatATenantHasWrittenEndsNoConnection(t *testing.T) {
 	none := "cannot be read"
 	require.Equal(t, map[string]string{long[:9]: "one two", "id": none, "all": none, "gone": none, "part": none, "linked": none, "a link": "a link", "far": "a link"}, got)
 	require.False(t, e.JS.Conn().IsClosed())
+}
+
+// choking is a server whose connections give nothing more to their client when what they may give is used up.
+type choking struct {
+	*embedded.Server
+	armed atomic.Bool
+	gives atomic.Int64 // bytes, once it is armed
+}
+
+type choked struct {
+	net.Conn
+	by     *choking
+	closed chan struct{}
+}
+
+func (c *choking) InProcessConn() (net.Conn, error) {
+	conn, err := c.Server.InProcessConn()
+	return &choked{conn, c, make(chan struct{})}, err
+}
+
+func (c *choked) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.by.armed.Load() && c.by.gives.Add(-int64(n)) < 0 {
+		<-c.closed
+	}
+	return n, err
+}
+
+func (c *choked) Close() error {
+	defer close(c.closed)
+	return c.Conn.Close()
+}
+
+// What was asked of a server that dies is answered by nobody, and the client would wait for it as long as its effect may take.
+func TestABucketOfWhichNothingComesIsGivenUp(t *testing.T) {
+	t.Parallel()
+	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	made, err := (&storage.ObjectStores{JS: e.JS}).Ensure(t.Context(), storage.Spec{Name: "tenant-acme", Owner: "o"})
+	require.NoError(t, err)
+	store, err := e.JS.ObjectStore(t.Context(), made.Name)
+	require.NoError(t, err)
+	_, err = store.PutBytes(t.Context(), "large", make([]byte, 8<<20))
+	require.NoError(t, err)
+	for when, c := range map[string]struct{ bucket, open, body bool }{"it is listed": {bucket: true}, "an object is asked for": {open: true}, "it is read": {body: true}} {
+		t.Run(when, func(t *testing.T) {
+			t.Parallel()
+			server := &choking{Server: e.Server}
+			chokes := func(now bool, after int64) {
+				if now {
+					server.gives.Store(after)
+					server.armed.Store(true)
+				}
+			}
+			nc, err := nats.Connect("", nats.InProcessServer(server), nats.UserInfo(e.Server.Credentials()))
+			require.NoError(t, err)
+			t.Cleanup(nc.Close)
+			js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Second))
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // as an effect has
+			defer cancel()
+			o := &storage.ObjectStores{JS: opens{js, func() { chokes(c.bucket, 0) }}, Patience: time.Second}
+			err = o.Read(ctx, made, func(at storage.Object) error {
+				chokes(c.open, 0)
+				from, err := at.Open()
+				if err != nil {
+					return err
+				}
+				chokes(c.body, 1<<20)
+				_, err = io.Copy(io.Discard, from)
+				return errors.Join(err, from.Close())
+			})
+			require.True(t, providers.IsUnavailable(err), "%v", err)
+			require.ErrorContains(t, err, "the bucket tenant-acme")
+		})
+	}
+}
+
+// opens tells when a bucket has been opened.
+type opens struct {
+	jetstream.JetStream
+	opened func()
+}
+
+func (o opens) ObjectStore(ctx context.Context, name string) (jetstream.ObjectStore, error) {
+	defer o.opened()
+	return o.JetStream.ObjectStore(ctx, name)
+}
+
+// cut is a server whose buckets are listed up to a point, and no further.
+type (
+	cut      struct{ jetstream.JetStream }
+	cutStore struct{ jetstream.ObjectStore }
+	cutList  chan *jetstream.ObjectInfo
+)
+
+func (c cut) ObjectStore(ctx context.Context, name string) (jetstream.ObjectStore, error) {
+	s, err := c.JetStream.ObjectStore(ctx, name)
+	return cutStore{s}, err
+}
+
+func (cutStore) Watch(context.Context, ...jetstream.WatchOpt) (jetstream.ObjectWatcher, error) {
+	list := make(cutList, 1)
+	list <- &jetstream.ObjectInfo{ObjectMeta: jetstream.ObjectMeta{Name: "first"}}
+	close(list) // as the client does when its connection is closed, or its consumer not made again
+	return list, nil
+}
+
+func (c cutList) Updates() <-chan *jetstream.ObjectInfo { return c }
+func (cutList) Stop() error                             { return nil }
+
+// An export of a part of the objects would be taken for whole, and the bucket removed.
+func TestAListThatIsCutOffIsNoList(t *testing.T) {
+	t.Parallel()
+	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	o := &storage.ObjectStores{JS: cut{e.JS}}
+	made, err := o.Ensure(t.Context(), storage.Spec{Name: "tenant-acme", Owner: "o"})
+	require.NoError(t, err)
+	err = o.Read(t.Context(), made, func(storage.Object) error { return nil })
+	require.True(t, providers.IsUnavailable(err), "%v", err)
+	require.ErrorContains(t, err, "cut off after 1 objects")
 }
