@@ -7,9 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/micro"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
@@ -271,6 +273,7 @@ func TestBadInputStoresNothing(t *testing.T) {
 		{"KeyUnicode", "/v1/gadgets/x/create", good, []string{"Idempotency-Key", "é"}, 422, "validation"},
 		{"ReasonControl", "/v1/gadgets/x/create", good, []string{"Instar-Reason", "a\tb"}, 422, "validation"},
 		{"ReasonLong", "/v1/gadgets/x/create", good, []string{"Instar-Reason", strings.Repeat("r", 1025)}, 422, "validation"},
+		{"ReasonLatin1", "/v1/gadgets/x/create", good, []string{"Instar-Reason", "f\xfcr"}, 422, "validation"},
 		{"Settle", "/v1/gadgets/x/create?settle=soon", good, nil, 422, "validation"},
 		{"SettleNegative", "/v1/gadgets/x/create?settle=-1s", good, nil, 422, "validation"},
 		{"IfMatch", "/v1/gadgets/x/create", good, []string{"If-Match", "x"}, 422, "validation"},
@@ -292,6 +295,15 @@ func TestBadInputStoresNothing(t *testing.T) {
 	}
 	require.Equal(t, before, b.stored(), "something was stored")
 	require.Empty(t, b.log.String(), "bad input is no error of the program")
+}
+
+func TestReasonsAreCountedInCharacters(t *testing.T) {
+	b := setup(t)
+	require.NoError(t, b.server.Micro(t.Context()))
+	reason := strings.Repeat("为", rest.MaxReason)
+	a := b.post("/v1/gadgets/x/create", `{"spec":{"name":"a"}}`, "Instar-Reason", reason)
+	require.Equal(t, 200, a.StatusCode, "%s", a.body)
+	require.Empty(t, b.ask("instar.api.cmd.gadget.default.x.touch", "", "Instar-Reason", reason).Header.Get(micro.ErrorCodeHeader))
 }
 
 func TestHeaderWithLineBreaks(t *testing.T) {

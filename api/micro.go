@@ -10,6 +10,7 @@ import (
 	"errors"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
@@ -101,7 +102,7 @@ func checkHeaders(cmd publish.Command) *problem.Problem {
 		name, value string
 		most        int
 	}{{streams.HeaderID, cmd.ID, rest.MaxKey}, {streams.HeaderActor, cmd.Actor, rest.MaxKey}, {streams.HeaderReason, cmd.Reason, rest.MaxReason}, {streams.HeaderTrace, cmd.Trace, 64}} {
-		if len(h.value) > h.most || !problem.Printable(h.value) {
+		if utf8.RuneCountInString(h.value) > h.most || !problem.Printable(h.value) {
 			return problem.Invalid("header."+h.name, "is too long or has control characters")
 		}
 	}

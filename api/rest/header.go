@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -134,14 +135,14 @@ func IdempotencyKey(r *http.Request) (string, *problem.Problem) {
 
 const (
 	MaxKey    = 128
-	MaxReason = 1024
+	MaxReason = 1024 // characters
 )
 
 // Reason reads why a command is sent. Control characters are refused: it is shown in logs and terminals.
 func Reason(r *http.Request) (string, *problem.Problem) {
 	text := r.Header.Get("Instar-Reason")
-	if len(text) > MaxReason || !problem.Printable(text) {
-		return "", problem.Invalid("header.Instar-Reason", "must be up to 1024 characters of text without control characters")
+	if utf8.RuneCountInString(text) > MaxReason || !problem.Printable(text) {
+		return "", problem.Invalid("header.Instar-Reason", "must be up to 1024 characters of text in UTF-8 without control characters")
 	}
 	return text, nil
 }

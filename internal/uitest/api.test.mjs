@@ -1,7 +1,7 @@
 // What the console makes of answers, without a browser.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { decided, get, Problem } from '../../api/console/web/app/api.js';
+import { decided, get, Problem, send } from '../../api/console/web/app/api.js';
 import { passes } from '../../api/console/web/app/store.js';
 
 const answer = (status, text) => ({ ok: status < 300, status, headers: new Headers(), text });
@@ -23,6 +23,16 @@ test('an answer that nobody waits for any more is no failure of the server', asy
     globalThis.fetch = asked;
     await assert.rejects(get('/v1/counts'), (e) => e.name === 'AbortError' && !passes(e));
   }
+});
+
+test('a header has any text, as UTF-8, and what it cannot have is no failure of the server', async () => {
+  const sent = [];
+  globalThis.fetch = async (_, init) => { sent.push(new Headers(init.headers).get('Instar-Reason')); return answer(200, async () => ''); };
+  for (const text of ['plain', 'für', 'it’s – 我 🚀']) {
+    await send('POST', '/v1/batches', { headers: { 'Instar-Reason': text } });
+    assert.equal(Buffer.from(sent.pop(), 'latin1').toString(), text);
+  }
+  await assert.rejects(send('POST', '/v1/batches', { headers: { 'Instar-Reason': 'a\0b' } }), (e) => e.status === undefined);
 });
 
 test('what is no decision leaves its key to what is sent again', () => {

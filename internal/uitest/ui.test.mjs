@@ -13,7 +13,7 @@ stage(async (s, b) => {
   const put = async (...of) => { const { status, body } = await server.ask(...of); assert.equal(status, 200, JSON.stringify(body)); };
   for (let i = 0; i < 8; i++) await put(`/v1/services/web-${i}/create`, { spec: { image: i === 3 ? 'missing' : 'hello' }, labels: { team: i % 2 ? 'web' : 'api' } });
   for (const [i, text] of hostile.entries()) {
-    await put(`/v1/services/hostile-${i}/create`, { spec: { image: 'hello', env: { TEXT: text } } }, { 'Instar-Reason': text.replace(/[^\x20-\x7e]/g, '') }); // a label is refused that has more than letters, digits, and some marks between
+    await put(`/v1/services/hostile-${i}/create`, { spec: { image: 'hello', env: { TEXT: text } } }, { 'Instar-Reason': Buffer.from(text).toString('latin1') }); // a label is refused that has more than letters, digits, and some marks between
     await put(`/v1/services/hostile-x${i}/create`, { spec: { image: text.replace(/\s/g, '') } });
   }
   await server.state('/v1/services/web-3', 'FAILED');
@@ -154,6 +154,28 @@ test('one breaks the sample, sees why, and rolls it back', async () => {
   await page.click('dialog button[type=submit]');
   await page.waitForSelector('.facts .state-steady:has-text("READY")', { timeout: 60000 });
   assert.ok(await page.locator('.edge-gone').count() >= 3, 'the way that it took');
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('a reason is any text', async () => {
+  const reason = `${hostile[0]} für – it’s 我 🚀`;
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/entities/service/web-0');
+  await page.click('.heading-actions >> text=refresh');
+  await page.getByLabel('Reason').fill(reason);
+  await anyway(page);
+  await page.click('dialog button[type=submit]');
+  await page.locator('dialog').waitFor({ state: 'detached' });
+  await page.locator('.step .small', { hasText: reason }).waitFor();
+  await page.goto(server.url + '/ui/machines/service?q=web-0');
+  await page.selectOption('.bulk select', 'refresh');
+  await page.getByLabel('Reason').fill(reason);
+  await page.click('dialog button[type=submit]');
+  await page.waitForSelector('dialog >> text=Done.');
+  const { body } = await server.ask('/v1/batches?namespace=*');
+  assert.equal(body.items[0].metadata.reason, reason);
+  assert.equal(await page.evaluate(() => window.hacked), undefined);
   assert.deepEqual(page.wrong, []);
   await context.close();
 });

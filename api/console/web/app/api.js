@@ -78,13 +78,13 @@ export const living = (m) => m.states.filter((s) => !s.terminal).map((s) => s.na
 /** isName reports whether a text can be a namespace, or the name of an entity. */
 export const isName = (text) => /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(text);
 
+/** bytes is a text as its bytes in UTF-8, each of which is a character: the value of a header can be nothing else. */
+const bytes = (text) => String.fromCharCode(...new TextEncoder().encode(text));
+
 /** send sends a request of any method; a body is sent as JSON, and json is one that is JSON already: a number in it may be one that JavaScript cannot hold. */
 export async function send(method, path, { body, json = body === undefined ? undefined : JSON.stringify(body), headers = {}, query, signal } = {}) {
-  const init = { method, headers: { Accept: 'application/json', ...headers }, credentials: 'same-origin', signal };
-  if (json !== undefined) {
-    init.body = json;
-    init.headers['Content-Type'] = 'application/json';
-  }
+  const init = { method, headers: new Headers({ Accept: 'application/json', ...(json !== undefined && { 'Content-Type': 'application/json' }) }), body: json, credentials: 'same-origin', signal };
+  for (const [name, value] of Object.entries(headers)) init.headers.set(name, bytes(value)); // what no header can have throws here: the server does answer
   let res;
   let text;
   try {
