@@ -95,6 +95,18 @@ func (w *sse) idOnly() string {
 	}
 }
 
+func TestASilentWatchIsHeard(t *testing.T) {
+	b := setup(t)
+	b.ready("a")
+	for _, path := range []string{"/v1/watch?machine=gadget", "/v1/gadgets/a/watch"} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			_, told := b.watch(path).named("stale") // an EventSource sees no comments
+			require.Zero(t, told["staleSeconds"])
+		})
+	}
+}
+
 func TestWatchOne(t *testing.T) {
 	b := setup(t)
 	b.ready("a")

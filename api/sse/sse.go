@@ -129,9 +129,13 @@ func (w *Writer) Flush() {
 
 // SetStale says in a watch that what was told is stale, or is not any more.
 func (w *Writer) SetStale(stale time.Duration) {
-	if stale == 0 && !w.Stale {
-		return
+	if stale > 0 || w.Stale {
+		w.SayStale(stale)
 	}
+}
+
+// SayStale says how stale a watch is, also that it is not.
+func (w *Writer) SayStale(stale time.Duration) {
 	w.Stale = stale > 0
 	text := "0"
 	if w.Stale {

@@ -63,7 +63,7 @@ func (s *Service) pass(ctx context.Context, w *sse.Writer, all []*watched, r *re
 				r.signal()
 			}
 		case <-beat.C:
-			w.SetStale(s.staleOf(all))
+			w.SayStale(s.staleOf(all)) // a browser does not see the comment
 			w.Comment()
 		case <-ctx.Done():
 			return false

@@ -26,7 +26,7 @@ import (
 const watchDoc = `Server-sent events. One or more "snapshot" events ({machine, revision, items, more}) come first, then an "entity" event with
 the whole entity after each change (only the newest if several follow quickly), and "deleted" ({machine, key, revision}) when one is purged. "parked" ({machine, item}) is for one whose value this version cannot read. A comment
 is sent every 10 s. "id" is where a reconnect continues (Last-Event-ID or ?after=): changes since then are sent as a snapshot.
-"stale" ({staleSeconds}), sent with the comments, means that the node receives nothing from the bucket, or cannot reach the others; with 0 that it does again.
+"stale" ({staleSeconds}), sent with each comment, means that the node receives nothing from the bucket, or cannot reach the others; with 0 that it does.
 "reset" means that the watch could not keep up, or that the id belongs to another store, to the time before the store was restored or lost its end, or to a watch of states: drop everything, a new snapshot follows. "end" means that the server stops or, where all machines are watched, that there is a new one: reconnect.`
 
 // Service serves them.

@@ -185,3 +185,55 @@ test('a page that is four times as long is loaded anew a fourth as often', async
   assert.deepEqual(page.wrong, []);
   await context.close();
 });
+
+/** alone has the pages of a context follow what happens by themselves, each by its own stream, so that a test can say what comes over it: stale(seconds). */
+const alone = (context) => context.addInitScript(() => {
+  delete window.SharedWorker;
+  window.EventSource = class extends window.EventSource {
+    addEventListener(name, f) {
+      if (name === 'stale') window.stale = (staleSeconds) => f({ data: JSON.stringify({ staleSeconds }) });
+      else super.addEventListener(name, f);
+    }
+  };
+});
+
+test('what is stale says so, and is loaded anew when that ends', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  await alone(context);
+  let staleSeconds;
+  await answers(context, { '/v1/services': async (_, said) => ({ ...await said(), staleSeconds }) });
+  const page = await openPage(context, server, '/ui/machines/service');
+  await page.waitForSelector('.pill:has-text("Live")');
+  const warning = page.locator('main >> text=This node hears nothing of the others');
+  assert.equal(await warning.count(), 0);
+  staleSeconds = 9;
+  await page.evaluate(() => window.stale(9));
+  await page.waitForSelector('.pill:has-text("Stale")');
+  await warning.waitFor();
+  staleSeconds = undefined;
+  await page.evaluate(() => window.stale(0));
+  await page.waitForSelector('.pill:has-text("Live")');
+  await warning.waitFor({ state: 'detached' });
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('a page that comes back from the history is of now, and knows who looks', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const page = await openPage(context, server, '/ui/entities/service/hello');
+  await page.waitForSelector('.pill:has-text("Live")');
+  await page.evaluate(() => dispatchEvent(new PageTransitionEvent('pagehide', { persisted: true })));
+  await label('gone');
+  await until('it is seen in another tab', async () => {
+    const other = await openPage(context, server, '/ui/entities/service/hello');
+    await other.waitForSelector('.facts >> text=gone');
+    return other.close().then(() => true);
+  });
+  assert.equal(await page.locator('.facts >> text=gone').count(), 0, 'the page was away');
+  const asked = page.waitForRequest((r) => r.url().endsWith('/v1/session'));
+  await page.evaluate(() => dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true })));
+  await asked;
+  await page.waitForSelector('.facts >> text=gone');
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});

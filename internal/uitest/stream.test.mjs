@@ -79,6 +79,31 @@ test('a stream that breaks goes on behind the last id, and begins anew where wha
   stream.close();
 });
 
+test('a server that hears nothing of the others is stale, and one that says nothing is away', async () => {
+  const stream = await streams();
+  says('stale', { staleSeconds: 7.5 });
+  assert.equal(told.at(-1).state, 'stale');
+  says('stale', { staleSeconds: 0 });
+  assert.equal(told.at(-1).state, 'live');
+  says('entity', { machine: 'service', namespace: 'default', id: 'a', version: 1 }, 'service:61');
+  for (let s = 0; s < 60; s += 10) { // it is quiet, but there
+    mock.timers.tick(10000);
+    says('stale', { staleSeconds: 0 });
+  }
+  assert.equal(Source.all.length, 1);
+  const first = last();
+  mock.timers.tick(24000);
+  assert.equal(stream.state, 'live');
+  mock.timers.tick(1000);
+  assert.deepEqual([stream.state, first.readyState], ['reconnecting', Source.CLOSED]);
+  mock.timers.tick(500);
+  await settled();
+  assert.equal(last().url, '/v1/watch?namespace=*&after=service%3A61', 'where it was');
+  mock.timers.tick(25000); // it never opens
+  assert.equal(last().readyState, Source.CLOSED);
+  stream.close();
+});
+
 test('a stream that is closed says nothing more, and does not open', async () => {
   const stream = await streams();
   says('entity', { machine: 'service', namespace: 'default', id: 'a', version: 1 });

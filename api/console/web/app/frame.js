@@ -78,6 +78,7 @@ const states = {
   live: ['Live', 'good', 'What is shown follows what happens. Press to pause.'],
   connecting: ['Connecting', 'warn', 'The stream of changes is being opened.'],
   reconnecting: ['Reconnecting', 'bad', 'The server does not answer: what is shown may be old. Press to try now.'],
+  stale: ['Stale', 'bad', 'This node hears nothing of the others: what is shown may be old. Press to connect anew.'],
   paused: ['Paused', 'warn', 'What is shown stays as it is. Press to go on.'],
   signedout: ['Signed out', 'bad', 'The session has ended.'],
 };

@@ -1,5 +1,5 @@
 // What changes, as it changes. useChanges(f, filter) calls f(changes) at most 4 times a second with [{machine, key, item}], and f(null) when changes were
-// missed or the reader resumes after a pause: load again then. followLog(key, f) follows the log of a task. connection is 'connecting', 'live', 'reconnecting' or 'signedout'. pause()
+// missed or the reader resumes after a pause: load again then. followLog(key, f) follows the log of a task. connection is 'connecting', 'live', 'stale', 'reconnecting' or 'signedout'. pause()
 // and resume() concern this tab only. announce(text) says something to screen readers, politely and not too often.
 import { paused, store } from './store.js';
 import { useEffect, useRef } from './base.js';
@@ -10,11 +10,18 @@ export const connection = store('connecting');
 const listeners = new Set();
 const readers = new Map(); // key of a task → who reads its log
 let port;
+let owed; // whether what is shown has to be loaded again once the stream is live
+
+function missed() {
+  if (!paused.get()) for (const f of [...listeners]) f(null);
+}
 
 function tell(message) {
   switch (message.type) {
     case 'state':
       connection.set(message.state);
+      if (message.state === 'stale') { owed = true; missed(); } // answers say that they are stale, and that they are not any more
+      else if (message.state === 'live' && owed) { owed = false; missed(); }
       break;
     case 'changes':
       if (!paused.get()) for (const f of [...listeners]) f(message.items);
@@ -28,7 +35,7 @@ function tell(message) {
       for (const all of readers.values()) for (const f of all) f({ state: message.state });
       break;
     case 'reset':
-      if (!paused.get()) for (const f of [...listeners]) f(null);
+      missed();
       break;
   }
 }
@@ -48,6 +55,8 @@ export function start() {
   addEventListener('pagehide', () => port.postMessage('bye'));
   addEventListener('pageshow', (e) => {
     if (!e.persisted) return;
+    owed = true; // what has changed was told to nobody here, nor who has signed in or out
+    connection.set('connecting');
     port.postMessage('hello');
     for (const key of readers.keys()) port.postMessage({ follow: key });
   });

@@ -1,10 +1,11 @@
 // The streams that all tabs share, which run in the shared worker (worker.js): Stream, of changes, and Logs. new Stream(tell) begins; tell gets
-//   {type: 'state', state}         connecting, live, reconnecting, signedout
+//   {type: 'state', state}         connecting, live, stale (the node hears nothing of the others), reconnecting, signedout
 //   {type: 'changes', items}       at most 4 times a second: [{machine, key, item}], item absent for what was deleted; the newest of each entity
 //   {type: 'reset'}                changes were missed: load again what is shown
-// It begins at the revisions of now, so that no snapshot of everything is sent, and goes on behind the last id after any break.
+// It begins at the revisions of now, so that no snapshot of everything is sent, and goes on behind the last id after any break. Silence is one, too: a host that has lost its power ends no connection.
 
 const every = 250; // ms between two messages to the pages
+const silence = 25000; // ms after which there is nobody: a server that is there says something every 10 s
 
 export class Stream {
   constructor(tell) {
@@ -32,6 +33,7 @@ export class Stream {
   /** stop ends what was begun: an answer that is still to come counts no more. */
   stop() {
     clearTimeout(this.timer);
+    clearTimeout(this.silent);
     this.run = undefined;
     this.source?.close();
     this.source = null;
@@ -39,7 +41,7 @@ export class Stream {
 
   /** begins finds where the stream begins, at the revision of each machine, or goes on; null for who has no session. */
   async begins() {
-    const res = await fetch(this.after ? '/v1/session' : '/v1/counts', { credentials: 'same-origin' });
+    const res = await fetch(this.after ? '/v1/session' : '/v1/counts', { credentials: 'same-origin', signal: AbortSignal.timeout(silence) });
     if (res.status === 401) return null;
     if (!res.ok) throw new Error('HTTP ' + res.status);
     const data = await res.json();
@@ -60,9 +62,16 @@ export class Stream {
     this.after = after;
     const source = new EventSource('/v1/watch?namespace=*' + (after ? '&after=' + encodeURIComponent(after) : ''));
     this.source = source;
-    source.onopen = () => { this.backoff = 500; this.set('live'); };
+    const heard = () => {
+      clearTimeout(this.silent);
+      this.silent = setTimeout(() => this.restart(false), silence);
+    };
+    heard();
+    source.onopen = () => { this.backoff = 500; heard(); this.set('live'); };
     source.onerror = () => this.source === source && this.restart(false);
     const on = (name, f) => source.addEventListener(name, (e) => {
+      if (this.source !== source) return;
+      heard();
       if (e.lastEventId) this.after = e.lastEventId;
       f(JSON.parse(e.data));
     });
@@ -70,7 +79,7 @@ export class Stream {
     on('entity', (e) => this.add(e.machine, e));
     on('parked', (p) => this.add(p.machine, p.item));
     on('deleted', (d) => this.put(d.machine, d.key, undefined));
-    on('stale', () => {});
+    on('stale', ({ staleSeconds }) => this.set(staleSeconds > 0 ? 'stale' : 'live'));
     on('reset', () => this.restart(true));
     on('end', () => this.restart(false));
   }
