@@ -51,7 +51,7 @@ test('somebody signs in by a provider, or with a token, is shown what the role a
   writeFileSync(join(dir, 'secret'), 'the-secret', { mode: 0o600 });
   writeFileSync(join(dir, 'instar.yaml'), `
 auth:
-  tokens: [{name: ops, hash: 'sha256:${hash('the-token')}', role: admin}, {name: hands, hash: 'sha256:${hash('operate')}', role: operate}, {name: acme, hash: 'sha256:${hash('acme')}', role: read, namespace: acme}]
+  tokens: [{name: ops, hash: 'sha256:${hash('the-token')}', role: admin}, {name: hands, hash: 'sha256:${hash('operate')}', role: operate}, {name: acme, hash: 'sha256:${hash('acme')}', role: operate, namespace: acme}]
   oidc: {issuer: '${idp.issuer}', clientId: instar, clientSecretFile: ${join(dir, 'secret')}, url: 'http://${at}', roles: [{value: lookers, role: read}]}
 `);
   const server = await Server.start('--config', join(dir, 'instar.yaml'), '--http', at);
@@ -94,12 +94,27 @@ auth:
     await page.goto(server.url + '/ui/nodes');
     await page.locator('.parts').waitFor();
     assert.equal(await page.locator('main button:has-text("Drain")').count(), 0);
+    const made = await server.ask('/v1/services/tea/create?namespace=acme', { spec: { image: 'hello' } }, { Authorization: 'Bearer operate' });
+    assert.equal(made.status, 200, JSON.stringify(made.body));
+    await page.goto(server.url + '/ui/machines/service?namespace=foo'); // who looks chooses a namespace, which the browser remembers
+    await page.waitForSelector('.bar .namespace:has-text("foo")');
+    await page.waitForSelector('main >> text=in the namespace foo');
     await page.getByLabel('Signed in as hands').click();
     await page.getByRole('button', { name: 'Sign out' }).click();
     await token('acme');
     await page.getByLabel('Signed in as acme').waitFor();
+    await page.locator('.table >> text="tea"').waitFor();
+    assert.equal(new URL(page.url()).searchParams.get('namespace'), 'acme', 'one that sees no other is not kept in one that was chosen, or passed on');
+    await page.goto(server.url + '/ui/machines/service');
+    await page.locator('.table >> text="tea"').click();
+    await page.waitForSelector('h1:has-text("tea")');
+    await page.goto(server.url + '/ui/entities/service/tea'); // as for the API, that of the token
+    await page.locator('.facts .state').first().waitFor();
     await page.goto(server.url + '/ui/machines/service');
     await page.waitForSelector('.diagram svg');
+    await page.locator('.heading-actions button', { hasText: 'create' }).click();
+    assert.equal(await page.locator('dialog').getByLabel('Namespace').inputValue(), 'acme');
+    await page.keyboard.press('Escape');
     assert.equal(await page.locator('text=Time in state').count(), 0, 'these numbers are of all namespaces');
 
     const other = await openPage(context, server, '/ui/entities/service/hello'); // what another tab of the browser shows

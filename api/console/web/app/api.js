@@ -22,8 +22,14 @@ export function may(role, s = session.get()) {
   return (rank[s.role] || 0) >= rank[role];
 }
 
+/** own is the namespace of a session that sees only that one. */
+export const own = (s = session.get()) => (s?.namespace && s.namespace !== '*' ? s.namespace : undefined);
+
 /** ofAll reports whether who looks sees all namespaces. */
-export const ofAll = () => (session.get()?.namespace || '*') === '*';
+export const ofAll = () => !own();
+
+/** namespaceOf is that of what an address names: where it says none, that of the session, or default, as for the API. */
+export const namespaceOf = (query) => query.get('namespace') || own() || 'default';
 
 export async function loadSession() {
   const { data } = await get('/v1/session');

@@ -2,7 +2,7 @@
 // begins a life. It can be rehearsed first (?dryRun), is sent with If-Match of what was seen and under a key that makes it safe to send twice, and asks for the name of the
 // thing where it destroys something. It answers true when it was sent. Actions are the buttons of an entity's commands, with the reason why some cannot be sent now.
 import { html, useEffect, useRef, useState } from './base.js';
-import { commandSchema, decided, entityPath, entityURL, keyOf, living, may, newKey, optional, Problem, send } from './api.js';
+import { commandSchema, decided, entityPath, entityURL, keyOf, living, may, newKey, optional, own, Problem, send } from './api.js';
 import { Dialog, open } from './dialog.js';
 import { Icon } from './icons.js';
 import { blank, Form, resolve } from './form.js';
@@ -43,7 +43,7 @@ function CommandDialog({ m, command, entity, etag, close }) {
   const [value, setValue] = useState();
   const [id, setId] = useState('');
   const [parent, setParent] = useState('');
-  const [ns, setNs] = useState(namespace.get() === '*' ? 'default' : namespace.get());
+  const [ns, setNs] = useState(own() || (namespace.get() === '*' ? 'default' : namespace.get()));
   const [reason, setReason] = useState('');
   const [typed, setTyped] = useState('');
   const [guard, setGuard] = useState(true);
@@ -86,7 +86,7 @@ function CommandDialog({ m, command, entity, etag, close }) {
       ${!entity && html`<div class="fields">
         ${m.parent && html`<label class="field"><span class="field-name">${m.parent}<span class="required" aria-hidden="true">*</span></span><input class="input mono" required value=${parent} onInput=${(e) => setParent(e.target.value)} /></label>`}
         <label class="field"><span class="field-name">Id<span class="required" aria-hidden="true">*</span></span><input class="input mono" required autofocus pattern="[a-z0-9]([a-z0-9\\-]{0,61}[a-z0-9])?" value=${id} onInput=${(e) => setId(e.target.value)} /><span class="field-hint">Small letters, digits and dashes, up to 63</span></label>
-        <label class="field"><span class="field-name">Namespace</span><input class="input mono" value=${ns} onInput=${(e) => setNs(e.target.value)} /></label></div>`}
+        <label class="field"><span class="field-name">Namespace</span><input class="input mono" value=${ns} readonly=${!!own()} onInput=${(e) => setNs(e.target.value)} /></label></div>`}
       ${form?.schema && value !== undefined && html`<${Form} schema=${form.schema} schemas=${form.schemas} value=${value} onChange=${(v) => setValue(v ?? {})} errors=${error?.errors} whole=${command.birth ? 'new' : form.replaces} />`}
       <label class="field"><span class="field-name">Reason</span><input class="input" maxlength="1024" placeholder="Shown in the timeline" value=${reason} onInput=${(e) => setReason(e.target.value)} /></label>
       ${entity && html`<label class="check"><input type="checkbox" checked=${guard} onChange=${(e) => setGuard(e.target.checked)} /><span>Only if nothing has changed since I looked (revision ${entity.revision})</span></label>`}

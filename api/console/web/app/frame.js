@@ -2,7 +2,7 @@
 import { html, classes, useEffect, useRef, useState } from './base.js';
 import { Icon } from './icons.js';
 import { paused, store, stored, useResource, useStore } from './store.js';
-import { isName, machineURL, machines, session, signOut } from './api.js';
+import { isName, machineURL, machines, own, session, signOut } from './api.js';
 import { connection, pause, resume, retry } from './live.js';
 import { needing, useCounts } from './counts.js';
 import { isList, isThere, nav } from './pages.js';
@@ -13,17 +13,27 @@ import { showHelp, showPalette } from './keys.js';
 /** menuOpen is whether the side is shown on a phone. */
 const menuOpen = store(false);
 
-/** namespace is what lists show: a name, or '*' for all that the reader may see. It is remembered; the address of a list says it, too, so that who is passed that on sees the same list. */
+/** namespace is what lists show: a name, or '*' for all that the reader may see. It is remembered until somebody else looks; the address of a list says it, too, so that who is passed that on sees the same list. */
 export const namespace = stored('namespace', '*');
 
-/** useNamespace is that of a list: what its address says, or what was chosen before, which is written into the address then. */
+let looked; // who looked last
+session.follow((who) => {
+  if (looked && who?.name !== looked) namespace.set('*');
+  looked = who?.name;
+});
+
+/** useNamespace is that of a list: that of the session, if it sees no other; or what the address says; or what was chosen before. It is written into the address. */
 export function useNamespace() {
   const [query, setQuery] = useQuery();
   const { path } = useStore(place);
   const ns = useStore(namespace);
+  const only = own(useStore(session));
   const given = isList(path) ? query.get('namespace') : null; // a list is still drawn while the page behind a link is loaded
-  useEffect(() => { if (given) namespace.set(given); else if (isList(path)) setQuery({ namespace: ns }); }, [given, path]);
-  return given || ns;
+  useEffect(() => {
+    if (given && !only) namespace.set(given);
+    else if (isList(path) && given !== (only || ns)) setQuery({ namespace: only || ns });
+  }, [given, path, only]);
+  return only || given || ns;
 }
 
 export function Frame({ children }) {
@@ -100,7 +110,7 @@ function Namespace() {
   const [editing, edit] = useState(false);
   const input = useRef();
   useEffect(() => { if (editing) input.current?.select(); }, [editing]);
-  if (who?.namespace && who.namespace !== '*') return html`<span class="pill namespace" title="The token is good for this namespace only">${who.namespace}</span>`;
+  if (own(who)) return html`<span class="pill namespace" title="The token is good for this namespace only">${own(who)}</span>`;
   const done = (text) => {
     const to = isName(text) ? text : '*';
     if (isList(place.get().path)) setQuery({ namespace: to }); else namespace.set(to);

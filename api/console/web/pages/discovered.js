@@ -1,6 +1,6 @@
 // One service as its clients find it: its instances with their health, zone and weight, what was seen of them last, and the same for any moment of the past.
 import { html, useEffect, useRef, useState } from '../app/base.js';
-import { atLeast, entityURL, get, living, machine } from '../app/api.js';
+import { atLeast, entityURL, get, living, machine, namespaceOf } from '../app/api.js';
 import { Dialog, open } from '../app/dialog.js';
 import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
@@ -14,7 +14,7 @@ import { Health, short } from './discovery.js';
 export default function Discovered({ params }) {
   const [query, setQuery] = useQuery();
   const { service } = params;
-  const ns = query.get('namespace') || 'default';
+  const ns = namespaceOf(query);
   const at = Number.isFinite(Date.parse(query.get('at'))) ? query.get('at') : null;
   const path = '/v1/discover/' + encodeURIComponent(service);
   const ended = query.get('ended') || '';

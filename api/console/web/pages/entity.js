@@ -1,6 +1,6 @@
 // An entity: what it is now, the diagram with the way that it took, what may be done with it, and how it came here. Live.
 import { html, useMemo, useRef } from '../app/base.js';
-import { atLeast, entityPath, get, keyOf, machine, machineURL } from '../app/api.js';
+import { atLeast, entityPath, get, keyOf, machine, machineURL, namespaceOf } from '../app/api.js';
 import { Actions } from '../app/command.js';
 import { Diagram } from '../app/diagram.js';
 import { Icon } from '../app/icons.js';
@@ -15,7 +15,7 @@ import { Revisions } from './revisions.js';
 
 export default function Entity({ params }) {
   const [query] = useQuery();
-  const ns = query.get('namespace') || 'default';
+  const ns = namespaceOf(query);
   const at = { id: params.id, parent: params.parent, namespace: ns };
   const it = useResource(async () => {
     const m = await machine(params.machine);

@@ -1,6 +1,6 @@
 // One task while it is done: how far it is, what it has written, and its log as it is written.
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../app/base.js';
-import { entityURL, get, machine } from '../app/api.js';
+import { entityURL, get, machine, namespaceOf } from '../app/api.js';
 import { Actions } from '../app/command.js';
 import { Icon } from '../app/icons.js';
 import { followLog, useChanges } from '../app/live.js';
@@ -29,7 +29,7 @@ function useLog(key) {
 
 export default function TaskLog({ params }) {
   const [query] = useQuery();
-  const ns = query.get('namespace') || 'default';
+  const ns = namespaceOf(query);
   const at = { parent: params.repository, id: params.id, namespace: ns };
   const path = taskPath(at);
   const it = useResource(async (signal) => ({ m: await machine('task'), ...(await get(path, { namespace: ns }, signal)) }), [path, ns]);

@@ -1,6 +1,6 @@
 // A session of a tenant: its steps with how long each took or will take, as past runs tell; what it has made; and, where it goes back, what is taken back, last first.
 import { html, classes } from '../app/base.js';
-import { entityPath, entityURL, get, machine } from '../app/api.js';
+import { entityPath, entityURL, get, machine, namespaceOf } from '../app/api.js';
 import { Actions } from '../app/command.js';
 import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
@@ -45,7 +45,7 @@ async function usual(m, but, signal) {
 
 export default function Session({ params }) {
   const [query] = useQuery();
-  const ns = query.get('namespace') || 'default';
+  const ns = namespaceOf(query);
   const at = { parent: params.tenant, id: params.id, namespace: ns };
   const id = [params.machine, params.tenant, params.id, ns];
   const it = useResource(async (signal) => {
