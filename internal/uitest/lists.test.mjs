@@ -151,6 +151,34 @@ test('a command goes to all that are stuck, and what goes on has an address', as
   await context.close();
 });
 
+test('a command goes to what is selected and still there, as long as it is what it was selected for', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const since = new Date(Date.now() - 3600000).toISOString();
+  let ids = ['web-0', 'web-1', 'web-2'];
+  await answers(context, { '/v1/services': () => ({ items: ids.map((id) => ({ id, namespace: 'default', machine: 'service', state: 'FAILED', version: 1, since, createdAt: since, updatedAt: since, labels: {} })), nextCursor: '' }) });
+  const sent = [];
+  await context.route('**/v1/batches', (route) => { sent.push(route.request().postDataJSON().filter); return route.fulfill({ json: { matched: 2, keys: [] } }); });
+  const page = await openPage(context, server, '/ui/machines/service?preset=failed&label=team%3Dweb&q=web');
+  await page.waitForSelector('.pill:has-text("Live")');
+  await page.getByLabel('Select all that are loaded').check();
+  await page.waitForSelector('.bulk >> text=3 selected');
+  ids = ['web-0', 'web-2']; // one has recovered
+  assert.equal((await server.ask('/v1/services/web-1/label', { labels: { team: 'web' } })).status, 200);
+  await page.locator('.table >> text="web-1"').waitFor({ state: 'detached' });
+  await page.waitForSelector('.bulk >> text=2 selected');
+  const act = async () => { await page.selectOption('.bulk select', 'refresh'); await page.click('dialog >> text=Dry run'); await page.waitForSelector('dialog >> text=2 match now'); await page.keyboard.press('Escape'); };
+  await act();
+  assert.deepEqual(sent.pop(), { namespace: '*', idPrefix: 'web', keys: ['default.web-0', 'default.web-2'], states: ['FAILED'], labels: ['team=web'] });
+  await page.goto(server.url + '/ui/machines/service?preset=stuck-5');
+  await page.getByLabel('Select default.web-2').check();
+  await act();
+  const { keys, sinceBefore } = sent.pop();
+  assert.deepEqual(keys, ['default.web-2']);
+  assert.ok(Date.parse(sinceBefore) < Date.now() - 290000);
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
 test('what is tried again says how often, when, and why', async () => {
   const context = await browser.newContext({ viewport: desktop });
   const nextTry = new Date(Date.now() + 3600000).toISOString();
@@ -167,6 +195,21 @@ test('what is tried again says how often, when, and why', async () => {
   assert.equal(await line.locator('time').getAttribute('datetime'), nextTry);
   await page.locator('.step-events .small', { hasText: 'no time at all' }).first().waitFor();
   assert.deepEqual(strange((await server.ask('/openapi.json')).body, { $ref: 'Attempt' }, { id: 'a', try: 2, since: nextTry, nextTry, error }), [], 'as the server has them');
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('only a command is refused: what else has that in its name shows where it led', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  await answers(context, { '/v1/services/web-1/events': async (_, said) => {
+    const page = await said();
+    const last = page.items.at(-1);
+    return { ...page, items: [...page.items, { ...last, seq: last.seq + 1, version: last.version + 1, command: 'undone', from: 'UPDATING', to: 'READY', type: 'provisioning.db.revert.refused' }] };
+  } });
+  const page = await openPage(context, server, '/ui/entities/service/web-1');
+  const step = page.locator('.step', { hasText: 'undone' }).first();
+  await step.locator('.step-move', { hasText: 'READY' }).waitFor();
+  assert.equal(await step.locator('text=/^refused$/').count(), 0);
   assert.deepEqual(page.wrong, []);
   await context.close();
 });

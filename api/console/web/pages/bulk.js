@@ -42,7 +42,7 @@ function BatchDialog({ m, command, filter, keys, matching, close }) {
   useEffect(() => { commandSchema(m.name, command.name).then((f) => { setForm(f); if (f.schema) setValue(blank(f.schema, f.schemas) ?? {}); }, setError); }, []);
   const request = (dryRun) => ({
     machine: m.name, command: command.name, ...(dryRun && { dryRun: true }), ...(form.schema && { body: value }),
-    filter: { namespace: filter.namespace, ...(filter.parent && { parent: filter.parent }), ...(filter.idPrefix && !keys && { idPrefix: filter.idPrefix }), ...(keys ? { keys } : { ...(filter.state.length && { states: filter.state }), ...(filter.label.length && { labels: filter.label }), ...(stuckSince && { sinceBefore: stuckSince }) }) },
+    filter: { namespace: filter.namespace, ...(filter.parent && { parent: filter.parent }), ...(filter.idPrefix && { idPrefix: filter.idPrefix }), ...(keys && { keys }), ...(filter.state.length && { states: filter.state }), ...(filter.label.length && { labels: filter.label }), ...(stuckSince && { sinceBefore: stuckSince }) }, // also of those that are selected: by its turn one may be what it was selected for no more
   });
   const go = async (dryRun) => {
     setBusy(true);

@@ -107,8 +107,9 @@ export function List({ m, ns, states }) {
   const [query, setQuery] = useQuery();
   const filter = filterOf(m, query, ns);
   const list = useList(m, filter);
-  const [selected, setSelected] = useState(new Set());
+  const [marked, setSelected] = useState(new Set());
   useEffect(() => setSelected(new Set()), [m.name, query.toString()]);
+  const selected = new Set(marked.size ? list.rows.map(keyOf).filter((key) => marked.has(key)) : []); // of what is still there
   const matching = filter.label.length || filter.idPrefix || filter.parent || filter.stuck ? undefined : (filter.parked ? [''] : filter.state.length ? filter.state : [...m.states.map((s) => s.name), '']).reduce((n, s) => n + (states?.[s] || 0), 0);
   useEffect(() => { if (matching !== undefined) announce(`${matching} ${m.plural}`); }, [matching]);
   const preset = query.get('preset');
