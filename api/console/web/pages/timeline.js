@@ -72,7 +72,7 @@ function steps(items) {
   all.forEach((s, i) => {
     const next = all[i + 1];
     s.lasts = next ? Date.parse(next.time) - Date.parse(s.time) : undefined;
-    s.refused = s.events.some((e) => /refused|rejected/.test(e.type));
+    s.refused = s.events.some((e) => e.type === 'command.refused');
     s.failed = s.events.some((e) => e.class === 'error');
   });
   return all;
