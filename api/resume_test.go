@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -9,6 +10,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
+
+// An id of a watch of all machines names each of them, with what was sent of it last.
+func TestAWatchOfManyMachinesGoesOn(t *testing.T) {
+	b := setup(t)
+	b.ready("a")
+	id := b.watch("/v1/watch").idOnly()
+	gadget := id[strings.Index(id, "gadget:"):]
+	gadget, _, _ = strings.Cut(gadget, ",")
+	var others []string // as of a program that has 30 more
+	for i := range 30 {
+		others = append(others, strings.Replace(gadget, "gadget", fmt.Sprintf("another-machine-with-a-long-name-%02d", i), 1)+strings.Repeat("-zzzzzz.zzzzzz.zzzzzzz", 4))
+	}
+	w := b.watch("/v1/watch?after=" + url.QueryEscape(strings.Join(append(others, id), ",")))
+	require.Equal(t, 200, w.res.StatusCode)
+	require.Equal(t, "snapshot", w.next().name, "and no reset")
+}
 
 // A store that was restored, or has lost its end, and was written since, stands where a client has seen it stand, with other
 // instances. Two stores are two such histories.

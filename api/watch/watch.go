@@ -29,6 +29,9 @@ is sent every 10 s. "id" is where a reconnect continues (Last-Event-ID or ?after
 "stale" ({staleSeconds}), sent with each comment, means that the node receives nothing from the bucket, or cannot reach the others; with 0 that it does.
 "reset" means that the watch could not keep up, or that the id belongs to another store, to the time before the store was restored or lost its end, or to a watch of states: drop everything, a new snapshot follows. "end" means that the server stops or, where all machines are watched, that there is a new one: reconnect.`
 
+// maxPlace is how long an id may be: up to 250 characters for each machine that is watched, but no more than a proxy takes of an address.
+const maxPlace = 8000
+
 // Service serves them.
 type Service struct {
 	rest    *rest.Server
@@ -90,7 +93,7 @@ func anyWatchRoute(id, path, summary string) *rest.Route {
 		OperationID: id, Method: http.MethodGet, Path: path, Summary: summary, Description: watchDoc, Errors: []int{404, 422, 503},
 		Parameters: []*huma.Param{
 			rest.QueryParam("namespace", "The namespace, or * for all that the token may see", rest.Text(63)),
-			rest.QueryParam("after", "Go on behind this id, or behind the revision of a list", rest.Text(2048)),
+			rest.QueryParam("after", "Go on behind this id, or behind the revision of a list", rest.Text(maxPlace)),
 			rest.HeaderParam("Last-Event-ID", "The same, as browsers send it", "42-16.k3f9a2.m2j9h87"),
 		},
 		Responses: map[string]*huma.Response{"200": {Description: "Events, until the client or the server closes the stream", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}}},

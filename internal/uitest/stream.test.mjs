@@ -72,10 +72,30 @@ test('a stream that breaks goes on behind the last id, and begins anew where wha
   last().onopen();
   assert.ok(told.every((m) => m.type !== 'reset'), 'nothing was missed');
   says('reset', {});
+  mock.timers.tick(500);
+  await settled();
   assert.equal(told.filter((m) => m.type === 'reset').length, 1, 'pages load again what they show');
+  assert.equal(last().url, '/v1/watch?namespace=*&after=service%3A7');
+  stream.close();
+});
+
+test('a stream that the server does not take back where it was begins anew', async () => {
+  const stream = await streams();
+  says('entity', { machine: 'service', namespace: 'default', id: 'a', version: 1 }, 'service:61');
+  const { fetch } = globalThis;
+  globalThis.fetch = async (url, init) => (url === '/v1/watch?namespace=*&after=service%3A61' ? { ok: false, status: 422 } : fetch(url, init));
+  last().onerror();
   mock.timers.tick(500);
   await settled();
   assert.equal(last().url, '/v1/watch?namespace=*&after=service%3A7');
+  assert.equal(told.filter((m) => m.type === 'reset').length, 1, 'what was there is loaded again');
+  last().onopen();
+  assert.equal(stream.state, 'live');
+  globalThis.fetch = async () => ({ ok: false, status: 401 });
+  last().onerror();
+  mock.timers.tick(500);
+  await settled();
+  assert.equal(stream.state, 'signedout');
   stream.close();
 });
 

@@ -7,6 +7,8 @@
 const every = 250; // ms between two messages to the pages
 const silence = 25000; // ms after which there is nobody: a server that is there says something every 10 s
 
+const watch = (after) => '/v1/watch?namespace=*' + (after ? '&after=' + encodeURIComponent(after) : '');
+
 export class Stream {
   constructor(tell) {
     this.tell = tell;
@@ -39,13 +41,19 @@ export class Stream {
     this.source = null;
   }
 
-  /** begins finds where the stream begins, at the revision of each machine, or goes on; null for who has no session. */
+  /** begins finds where the stream begins, at the revision of each machine, or goes on, if the server takes it back there; null for who has no session. */
   async begins() {
-    const res = await fetch(this.after ? '/v1/session' : '/v1/counts', { credentials: 'same-origin', signal: AbortSignal.timeout(silence) });
+    const ask = (path, method) => fetch(path, { method, credentials: 'same-origin', signal: AbortSignal.timeout(silence) });
+    let res;
+    if (this.after) {
+      res = await ask(watch(this.after), 'HEAD');
+      if (res.ok) return this.after;
+      if (res.status === 422) this.after = ''; // an EventSource would not say why it does not open
+    }
+    if (!this.after) res = await ask('/v1/counts');
     if (res.status === 401) return null;
     if (!res.ok) throw new Error('HTTP ' + res.status);
     const data = await res.json();
-    if (this.after) return data.role === undefined ? null : this.after;
     return data.items.filter((c) => c.revision).map((c) => `${c.machine}:${c.revision}`).join(',');
   }
 
@@ -59,8 +67,9 @@ export class Stream {
     if (this.run !== run) return; // it was closed, or opened once more, while it was asked
     if (after === undefined) { this.again(); return; }
     if (after === null) { this.set('signedout'); this.later(3000); return; }
+    if (!this.after && this.state !== 'connecting') this.tell({ type: 'reset' }); // not before: what is loaded now is not older than where the stream begins
     this.after = after;
-    const source = new EventSource('/v1/watch?namespace=*' + (after ? '&after=' + encodeURIComponent(after) : ''));
+    const source = new EventSource(watch(after));
     this.source = source;
     const heard = () => {
       clearTimeout(this.silent);
@@ -87,7 +96,7 @@ export class Stream {
   /** restart opens the stream again, from now on if what it had is lost. */
   restart(lost) {
     this.stop();
-    if (lost) { this.after = ''; this.tell({ type: 'reset' }); }
+    if (lost) this.after = '';
     this.again();
   }
 
