@@ -186,13 +186,14 @@ test('a page that is four times as long is loaded anew a fourth as often', async
   await context.close();
 });
 
-/** alone has the pages of a context follow what happens by themselves, each by its own stream, so that a test can say what comes over it: stale(seconds). */
+/** alone has the pages of a context follow what happens by themselves, each by its own stream, so that a test can say what comes over it: stale(seconds), and end(). */
 const alone = (context) => context.addInitScript(() => {
   delete window.SharedWorker;
   window.EventSource = class extends window.EventSource {
     addEventListener(name, f) {
       if (name === 'stale') window.stale = (staleSeconds) => f({ data: JSON.stringify({ staleSeconds }) });
       else super.addEventListener(name, f);
+      if (name === 'end') window.end = () => f({ data: '{}' });
     }
   };
 });
@@ -235,5 +236,20 @@ test('a page that comes back from the history is of now, and knows who looks', a
   await asked;
   await page.waitForSelector('.facts >> text=gone');
   assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('a machine that is new is there when the stream begins anew', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  await alone(context);
+  let more = [];
+  await answers(context, { '/v1/machines': async (_, said) => { const { items } = await said(); return { items: [...items, ...more.map((name) => ({ ...items[0], name, plural: name + 's' }))] }; } });
+  const page = await openPage(context, server, '/ui/machines/service');
+  await page.waitForSelector('.pill:has-text("Live")');
+  await page.locator('.side a', { hasText: 'services' }).first().waitFor();
+  more = ['newcomer'];
+  await page.evaluate(() => window.end());
+  await page.locator('.side a', { hasText: 'newcomers' }).click();
+  await page.waitForSelector('h1:has-text("newcomers")');
   await context.close();
 });
