@@ -274,6 +274,13 @@ test('the keyboard is enough', async () => {
   await page.waitForSelector('#found >> text=web-4');
   await page.keyboard.press('Enter');
   await page.waitForURL('**/ui/entities/service/web-4');
+  await page.keyboard.press('/');
+  await page.keyboard.type('web-4');
+  await page.waitForSelector('#found >> text=web-4');
+  await page.keyboard.press('Backspace');
+  await page.keyboard.type('5');
+  await page.keyboard.press('Enter'); // before there are results of this text
+  await page.waitForURL('**/ui/entities/service/web-5');
   assert.deepEqual(page.wrong, []);
   await context.close();
 });

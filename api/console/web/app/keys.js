@@ -59,12 +59,18 @@ function Help({ close }) {
 
 function Palette({ close }) {
   const [text, setText] = useState('');
-  const [found, setFound] = useState([]);
+  const [{ of, found }, setFound] = useState({ found: [] }); // of is the text that it was found for: that of before stays until there is another
   const [at, setAt] = useState(0);
   const input = useRef();
+  const entered = useRef(); // the text that Enter was pressed at before its results were there
+  const show = (found) => {
+    if (entered.current === text && found.length) { go(found[0]); return; }
+    setFound({ of: text, found });
+    setAt(0);
+  };
   useEffect(() => {
     let gone = false;
-    const timer = setTimeout(() => find(text.trim()).then((f) => !gone && (setFound(f), setAt(0)), () => {}), text ? 120 : 0);
+    const timer = setTimeout(() => find(text.trim()).then((f) => !gone && show(f), () => {}), text ? 120 : 0);
     return () => { gone = true; clearTimeout(timer); };
   }, [text]);
   useLayoutEffect(() => input.current.focus(), []);
@@ -72,14 +78,17 @@ function Palette({ close }) {
   const onKey = (e) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[e.key];
     if (step) { e.preventDefault(); setAt((at + step + found.length) % Math.max(1, found.length)); }
-    if (e.key === 'Enter' && found[at]) { e.preventDefault(); go(found[at]); }
+    if (e.key !== 'Enter') return;
+    e.preventDefault();
+    if (of !== text) entered.current = text;
+    else if (found[at]) go(found[at]);
   };
   return html`<${Dialog} title="Find" onClose=${() => close()}>
     <input ref=${input} class="input palette-input" role="combobox" aria-expanded="true" aria-controls="found" aria-activedescendant=${found[at] ? 'found-' + at : undefined} aria-label="Find an entity, a machine, a page"
-      placeholder="The beginning of an id, a machine, a page" value=${text} onInput=${(e) => setText(e.target.value)} onKeyDown=${onKey} autocomplete="off" spellcheck=${false} />
+      placeholder="The beginning of an id, a machine, a page" value=${text} onInput=${(e) => { entered.current = undefined; setText(e.target.value); }} onKeyDown=${onKey} autocomplete="off" spellcheck=${false} />
     <ul id="found" class="found" role="listbox" aria-label="Found">${found.map((f, i) => html`<li key=${f.href} id=${'found-' + i} role="option" aria-selected=${i === at} onMouseMove=${() => setAt(i)} onClick=${() => go(f)}>
       <${Icon} name=${f.icon} /><span>${f.text}</span><span class="faint small">${f.sub}</span>${f.m && html`<${State} m=${f.m} state=${f.state} />`}</li>`)}</ul>
-    ${text && !found.length && html`<p class="faint">Nothing begins with that.</p>`}
+    ${text && of === text && !found.length && html`<p class="faint">Nothing begins with that.</p>`}
   </${Dialog}>`;
 }
 
