@@ -272,3 +272,24 @@ onPage('a group that is hidden sends no number that is rounded', async (page) =>
   await dialog.locator('.failure:has-text("The server does not answer")').waitFor();
   assert.deepEqual(sent, { group: { params: { n: 1 } } });
 });
+
+onPage('a number is what is typed, also on the way to it', async (page) => {
+  await answers(page, { '/v1/machines/queue/commands/configure': { schema: { type: 'object', properties: { share: { type: 'number' }, limit: { type: 'integer' } } } } });
+  let sent;
+  await each(page, '/v1/queues/type-part/configure', (route) => { sent = route.request().postDataJSON(); return lost(route); });
+  await page.goto(server.url + '/ui/tasks');
+  await page.click('button:text-is("Set one")');
+  const dialog = page.locator('dialog');
+  await field(dialog, 'Id').fill('type-part');
+  const type = async (name, text, says = text) => {
+    await field(dialog, name).fill('');
+    await field(dialog, name).pressSequentially(text);
+    assert.equal(await field(dialog, name).inputValue(), says);
+  };
+  for (const text of ['0.05', '-0.0050', '1e-7', '100.00']) await type('Share', text);
+  await type('Share', '0.05');
+  await type('Limit', '007');
+  await dialog.locator('button[type=submit]').click();
+  await dialog.locator('.failure:has-text("The server does not answer")').waitFor();
+  assert.deepEqual(sent, { share: 0.05, limit: 7 });
+});

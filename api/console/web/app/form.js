@@ -57,11 +57,10 @@ function Frame({ name, at, s, required, errors, children, group }) {
 function Scalar({ s, type, name, value, onChange, required, errors, at }) {
   const invalid = errors.some((e) => e.location === at);
   const whole = useContext(Whole);
-  const set = (text) => {
-    if (text === '') return onChange(undefined);
-    if (type === 'integer' || type === 'number') return onChange(Number.isFinite(Number(text)) ? Number(text) : text);
-    onChange(text);
-  };
+  const number = type === 'integer' || type === 'number';
+  const read = (text) => (text === '' ? undefined : number && Number.isFinite(Number(text)) ? Number(text) : text);
+  const [typed, setTyped] = useState(''); // as it is in the field: 0.0 is 0, and on the way to 0.05
+  const set = (text) => { setTyped(text); onChange(read(text)); };
   const about = { required, 'aria-invalid': invalid || undefined };
   let input;
   if (s.enum) {
@@ -71,10 +70,9 @@ function Scalar({ s, type, name, value, onChange, required, errors, at }) {
   } else if (type === 'string' && (s.maxLength > 1000 || s.contentMediaType)) {
     input = html`<textarea class="input mono" rows="4" value=${value ?? ''} onInput=${(e) => set(e.target.value)} ...${about}></textarea>`;
   } else {
-    const number = type === 'integer' || type === 'number';
     const example = s.examples?.[0] ?? s.example;
     input = html`<input class="input" type=${number ? 'number' : /secret|password|token/i.test(name) ? 'password' : 'text'} step=${type === 'integer' ? 1 : 'any'} min=${s.minimum} max=${s.maximum}
-      maxlength=${s.maxLength} pattern=${s.pattern} placeholder=${example !== undefined ? 'e.g. ' + example : undefined} autocomplete="off" spellcheck=${false} value=${value ?? ''} onInput=${(e) => set(e.target.value)} ...${about} />`;
+      maxlength=${s.maxLength} pattern=${s.pattern} placeholder=${example !== undefined ? 'e.g. ' + example : undefined} autocomplete="off" spellcheck=${false} value=${read(typed) === value ? typed : value} onInput=${(e) => set(e.target.value)} ...${about} />`;
   }
   return html`<${Frame} ...${{ name, at, s, required, errors }}>${input}</${Frame}>`;
 }
