@@ -1,7 +1,7 @@
 // What the console makes of answers, without a browser.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { decided, get, Problem, send } from '../../api/console/web/app/api.js';
+import { get, Key, Problem, send } from '../../api/console/web/app/api.js';
 import { passes } from '../../api/console/web/app/store.js';
 
 const answer = (status, text) => ({ ok: status < 300, status, headers: new Headers(), text });
@@ -36,8 +36,25 @@ test('a header has any text, as UTF-8, and what it cannot have is no failure of 
 });
 
 test('what is no decision leaves its key to what is sent again', () => {
-  for (const [status, code, is] of [[0, 'unreachable', false], [429, 'rate-limited', false], [409, 'idempotency-in-progress', false], [500, 'internal', false], [503, 'unavailable', false], [409, 'guard-rejected', true], [422, 'validation', true]]) {
-    assert.equal(decided(new Problem(status, { code })), is, `${status} ${code}`);
+  const another = (...answers) => {
+    const key = new Key();
+    const first = key.value;
+    for (const [status, code, more] of answers) key.after(new Problem(status, { code, ...more }));
+    return key.value !== first;
+  };
+  const lost = [0, 'unreachable'];
+  for (const one of [lost, [429, 'rate-limited'], [409, 'idempotency-in-progress'], [500, 'internal'], [503, 'unavailable'], [504, 'operation-timeout']]) assert.equal(another(one), false, one.join(' '));
+  for (const one of [[409, 'guard-rejected'], [412, 'precondition-failed'], [404, 'not-found'], [422, 'idempotency-key-reused'], [422, 'validation', { currentState: 'READY' }], [500, 'dead']]) {
+    assert.equal(another(one), true, one.join(' '));
+    assert.equal(another(lost, one), true, `${one.join(' ')}, after an answer that was lost`);
   }
-  assert.equal(decided(new TypeError('of the program')), false);
+  for (const one of [[403, 'forbidden'], [408, 'timeout'], [413, 'payload-too-large'], [415, 'unsupported-media-type'], [422, 'validation']]) {
+    assert.equal(another(one), true, one.join(' '));
+    assert.equal(another(lost, one), false, `${one.join(' ')} says nothing of an answer that was lost`);
+  }
+  assert.equal(another(lost, [403, 'forbidden'], [409, 'guard-rejected']), true);
+  const key = new Key();
+  const first = key.value;
+  key.after(new TypeError('of the program'));
+  assert.equal(key.value, first);
 });

@@ -137,15 +137,50 @@ onPage('what somebody else has made since an answer was lost is not replaced', a
   assert.deepEqual(await dataOf('queues/type-race'), { cap: 3 });
 });
 
-onPage('a batch goes again under its key until it is decided', async (page) => {
-  const keys = await each(page, '/v1/batches', lost, refused(429, 'rate-limited'), refused(422, 'validation'), lost);
+onPage('what is made in a namespace that one has taken out of the field is found again, too', async (page) => {
+  await each(page, '/v1/queues/type-nowhere/configure', async (route) => { await route.fetch(); await lost(route); }, (route) => route.continue());
+  await page.goto(server.url + '/ui/tasks');
+  await page.click('button:text-is("Set one")');
+  const dialog = page.locator('dialog');
+  await field(dialog, 'Id').fill('type-nowhere');
+  await field(dialog, 'Namespace').fill('');
+  await field(dialog, 'Cap').fill('7');
+  const send = dialog.locator('button[type=submit]');
+  await send.click();
+  await dialog.locator('.failure:has-text("The server does not answer")').waitFor();
+  await send.click();
+  await dialog.waitFor({ state: 'detached' });
+  await page.waitForSelector('h1:has-text("type-nowhere")');
+});
+
+onPage('a batch goes again under its key until it is decided, with another reason and after a dry run, too', async (page) => {
+  const sent = [];
+  const how = [lost, refused(429, 'rate-limited'), refused(422, 'validation'), refused(422, 'of a dry run'), lost, refused(409, 'another'), refused(422, 'idempotency-key-reused'), lost];
+  await page.route((url) => url.pathname === '/v1/batches', (route) => {
+    sent.push(route.request().headers()['idempotency-key']);
+    return how[sent.length - 1](route);
+  });
   await page.goto(server.url + '/ui/machines/repository');
   await page.selectOption('.bulk select', 'configure');
-  for (const says of ['The server does not answer', 'rate-limited', 'validation', 'The server does not answer']) {
-    await page.locator('dialog button[type=submit]').click();
-    await page.locator(`dialog .failure:has-text("${says}")`).waitFor();
-  }
-  assert.deepEqual(keys.map((k) => k === keys[0]), [true, true, true, false]);
+  const dialog = page.locator('dialog');
+  const press = async (name, says) => {
+    await dialog.locator(`button:text-is("${name}")`).click();
+    await dialog.locator(`.failure:has-text("${says}")`).waitFor();
+  };
+  await press('Send', 'The server does not answer');
+  await field(dialog, 'Reason').fill('again');
+  await press('Send', 'rate-limited');
+  await press('Send', 'validation');
+  await field(dialog, 'Concurrency').fill('3');
+  await press('Dry run', 'of a dry run');
+  await press('Send', 'The server does not answer');
+  await field(dialog, 'Concurrency').fill('');
+  await press('Send', 'another');
+  await field(dialog, 'Concurrency').fill('3');
+  await press('Send', 'idempotency-key-reused');
+  await press('Send', 'The server does not answer');
+  const which = sent.map((key) => key && [...new Set(sent.filter(Boolean))].indexOf(key));
+  assert.deepEqual(which, [0, 0, 0, undefined, 1, 0, 1, 2]);
 });
 
 onPage('a batch of a command that replaces says so', async (page) => {

@@ -109,11 +109,22 @@ export async function send(method, path, { body, json = body === undefined ? und
   throw new Problem(res.status, typeof data === 'object' && data ? data : { detail: String(text).slice(0, 400) });
 }
 
-/** decided reports whether an answer that is an error decides what was sent, and is kept under its key. After any other one the same has to go again under that key. */
-export const decided = ({ status, code }) => status >= 400 && status < 500 && status !== 429 && code !== 'idempotency-in-progress';
+const newKey = () => 'ui-' + crypto.getRandomValues(new Uint32Array(4)).reduce((t, n) => t + n.toString(36), '');
 
-/** newKey is a fresh Idempotency-Key: a command that is sent twice under it is applied once. */
-export const newKey = () => 'ui-' + crypto.getRandomValues(new Uint32Array(4)).reduce((t, n) => t + n.toString(36), '');
+/**
+ * Key is an Idempotency-Key: what is sent twice under its value is done once. after says what became of it, as there is another value for the next attempt once an answer is kept under this one,
+ * that is a decision or a dead letter. An answer that was lost may be one, and a refusal that was made before anybody looked for it, as of who may no more, does not say whether it is.
+ */
+export class Key {
+  value = newKey();
+
+  after({ status, code, currentState }) {
+    const refused = status >= 400 && status < 500 && status !== 429 && code !== 'idempotency-in-progress';
+    const kept = code === 'dead' || code === 'idempotency-key-reused' || (refused && ([404, 409, 412].includes(status) || currentState !== undefined));
+    if (kept || (refused && !this.lost)) Object.assign(this, { value: newKey(), lost: false });
+    else if (!refused) this.lost = true;
+  }
+}
 
 let cached; // of all machines
 const schemas = new Map();

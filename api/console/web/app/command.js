@@ -1,8 +1,8 @@
 // Sending commands. openCommand({m, command, entity, etag}) shows the form of a command, made from its schema, and sends it: for an entity, or for a new one where the command
 // begins a life. It can be rehearsed first (?dryRun), is sent with If-Match of what was seen and under a key that makes it safe to send twice, and asks for the name of the
 // thing where it destroys something. It answers true when it was sent. Actions are the buttons of an entity's commands, with the reason why some cannot be sent now.
-import { html, useEffect, useRef, useState } from './base.js';
-import { commandSchema, decided, entityPath, entityURL, keyOf, living, may, newKey, optional, own, Problem, send } from './api.js';
+import { html, useEffect, useState } from './base.js';
+import { commandSchema, entityPath, entityURL, Key, keyOf, living, may, optional, own, Problem, send } from './api.js';
 import { Dialog, open } from './dialog.js';
 import { Icon } from './icons.js';
 import { blank, Form, resolve } from './form.js';
@@ -50,24 +50,24 @@ function CommandDialog({ m, command, entity, etag, close }) {
   const [plan, setPlan] = useState();
   const [error, setError] = useState();
   const [busy, setBusy] = useState('');
-  const key = useRef(newKey());
+  const [key] = useState(() => new Key());
   useEffect(() => {
     commandSchema(m.name, command.name).then((f) => { setForm(f); if (f.schema) setValue(begin(f, entity)); }, setError);
   }, []);
-  const target = entity || { id, parent: parent || undefined, namespace: ns };
+  const target = entity || { id, parent: parent || undefined, namespace: ns || own() || 'default' };
   const danger = command.destructive && entity;
   const ready = form && target.id && (!m.parent || target.parent) && (!danger || typed === entity.id);
   /** made reports whether it was sent under this key before, and decided, though the answer was lost. A step that is stored may be that of another command. */
-  const made = async () => ![undefined, 'stored'].includes((await optional(`/v1/operations/${m.name}.${keyOf(target)}.${key.current}`))?.metadata.step);
+  const made = async () => ![undefined, 'stored'].includes((await optional(`/v1/operations/${m.name}.${keyOf(target)}.${key.value}`))?.metadata.step);
   const go = async (dryRun) => {
     setBusy(dryRun ? 'dry' : 'send');
     setError(undefined);
     setPlan(undefined);
-    const headers = { ...(reason && { 'Instar-Reason': reason }), ...(!dryRun && { 'Idempotency-Key': key.current }), ...(entity && etag && guard && { 'If-Match': etag }) };
+    const headers = { ...(reason && { 'Instar-Reason': reason }), ...(!dryRun && { 'Idempotency-Key': key.value }), ...(entity && etag && guard && { 'If-Match': etag }) };
     try {
       const path = await entityPath(m, target);
       if (!entity && form.replaces && living(m).includes((await optional(path, { namespace: target.namespace }))?.state) && !(await made())) throw new Problem(409, { title: 'It is there', detail: `${target.id} exists: change it on its page.` });
-      const { data, status } = await send('POST', `${path}/${command.name}`, { body: form.schema ? value : undefined, headers, query: { namespace: target.namespace, ...(dryRun && { dryRun: 'true' }) } }).catch((e) => { if (!dryRun && decided(e)) key.current = newKey(); throw e; });
+      const { data, status } = await send('POST', `${path}/${command.name}`, { body: form.schema ? value : undefined, headers, query: { namespace: target.namespace, ...(dryRun && { dryRun: 'true' }) } }).catch((e) => { if (!dryRun) key.after(e); throw e; });
       if (dryRun) { setPlan(data); return; }
       const url = entityURL(m, target);
       toast(status === 202 ? `${command.name} of ${target.id} is stored and will be decided soon.` : data.outcome === 'applied' ? `${command.name}: ${target.id} is ${data.state}.` : `${command.name} changed nothing: ${target.id} is ${data.state}.`, 'good', entity ? undefined : { href: url, text: 'Open it' });

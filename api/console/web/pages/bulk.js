@@ -1,6 +1,6 @@
 // One command for many entities: those that are selected, or all that match the filters. It becomes a batch (/v1/batches), which can be rehearsed, is watched as it goes, and can be stopped.
-import { html, useEffect, useRef, useState } from '../app/base.js';
-import { commandSchema, decided, entityURL, may, newKey, ofKey, send, get } from '../app/api.js';
+import { html, useEffect, useState } from '../app/base.js';
+import { commandSchema, entityURL, get, Key, may, ofKey, send } from '../app/api.js';
 import { Dialog, open } from '../app/dialog.js';
 import { blank, Form } from '../app/form.js';
 import { Failure } from '../app/parts.js';
@@ -38,7 +38,7 @@ function BatchDialog({ m, command, filter, keys, matching, close }) {
   const [stuckSince] = useState(() => filter.stuck && new Date(Date.now() - filter.stuck * 60000).toISOString()); // once: what is sent again has to be the same
   const [error, setError] = useState();
   const [busy, setBusy] = useState(false);
-  const key = useRef({}); // what was sent under a key goes again under it, or a lost answer would do it twice
+  const [keyed] = useState({}); // of what was sent, by its text: the same goes again under its key, or a lost answer would do it twice. For whatever reason: that makes no other batch
   useEffect(() => { commandSchema(m.name, command.name).then((f) => { setForm(f); if (f.schema) setValue(blank(f.schema, f.schemas) ?? {}); }, setError); }, []);
   const request = (dryRun) => ({
     machine: m.name, command: command.name, ...(dryRun && { dryRun: true }), ...(form.schema && { body: value }),
@@ -47,14 +47,13 @@ function BatchDialog({ m, command, filter, keys, matching, close }) {
   const go = async (dryRun) => {
     setBusy(true);
     setError(undefined);
-    const text = JSON.stringify([request(false), reason]);
-    if (key.current.text !== text) key.current = { text, key: newKey() };
+    const key = keyed[JSON.stringify(request(false))] ??= new Key();
     try {
-      const { data } = await send('POST', '/v1/batches', { body: request(dryRun), headers: dryRun ? {} : { 'Idempotency-Key': key.current.key, ...(reason && { 'Instar-Reason': reason }) } });
+      const { data } = await send('POST', '/v1/batches', { body: request(dryRun), headers: dryRun ? {} : { 'Idempotency-Key': key.value, ...(reason && { 'Instar-Reason': reason }) } });
       if (dryRun) setPlan(data); else { setSent(data); operation.reload(); }
     } catch (e) {
       setError(e);
-      if (!dryRun && decided(e)) key.current = {};
+      if (!dryRun) key.after(e);
     } finally { setBusy(false); }
   };
   const operation = useOperation(sent?.name, true); // nobody can end the pause from within a dialog
