@@ -2,10 +2,10 @@
 // begins a life. It can be rehearsed first (?dryRun), is sent with If-Match of what was seen and under a key that makes it safe to send twice, and asks for the name of the
 // thing where it destroys something. It answers true when it was sent. Actions are the buttons of an entity's commands, with the reason why some cannot be sent now.
 import { html, useEffect, useState } from './base.js';
-import { commandSchema, entityPath, entityURL, Key, keyOf, living, may, optional, own, Problem, send } from './api.js';
+import { commandSchema, entityPath, entityURL, get, Key, keyOf, living, may, optional, own, Problem, send } from './api.js';
 import { Dialog, open } from './dialog.js';
 import { Icon } from './icons.js';
-import { blank, Form, resolve } from './form.js';
+import { blank, Form, read, resolve, written } from './form.js';
 import { Failure, Loading, State } from './parts.js';
 import { navigate } from './router.js';
 import { toast } from './toast.js';
@@ -52,7 +52,13 @@ function CommandDialog({ m, command, entity, etag, close }) {
   const [busy, setBusy] = useState('');
   const [key] = useState(() => new Key());
   useEffect(() => {
-    commandSchema(m.name, command.name).then((f) => { setForm(f); if (f.schema) setValue(begin(f, entity)); }, setError);
+    const load = async () => {
+      const f = await commandSchema(m.name, command.name);
+      const had = f.replaces && f.schema && entity && read((await get(await entityPath(m, entity), { namespace: entity.namespace })).text); // with the numbers that the page has rounded
+      setForm(f);
+      if (f.schema) setValue(begin(f, had));
+    };
+    load().catch(setError);
   }, []);
   const target = entity || { id, parent: parent || undefined, namespace: ns || own() || 'default' };
   const danger = command.destructive && entity;
@@ -67,7 +73,7 @@ function CommandDialog({ m, command, entity, etag, close }) {
     try {
       const path = await entityPath(m, target);
       if (!entity && form.replaces && living(m).includes((await optional(path, { namespace: target.namespace }))?.state) && !(await made())) throw new Problem(409, { title: 'It is there', detail: `${target.id} exists: change it on its page.` });
-      const { data, status } = await send('POST', `${path}/${command.name}`, { body: form.schema ? value : undefined, headers, query: { namespace: target.namespace, ...(dryRun && { dryRun: 'true' }) } }).catch((e) => { if (!dryRun) key.after(e); throw e; });
+      const { data, status } = await send('POST', `${path}/${command.name}`, { json: form.schema && written(value), headers, query: { namespace: target.namespace, ...(dryRun && { dryRun: 'true' }) } }).catch((e) => { if (!dryRun) key.after(e); throw e; });
       if (dryRun) { setPlan(data); return; }
       const url = entityURL(m, target);
       toast(status === 202 ? `${command.name} of ${target.id} is stored and will be decided soon.` : data.outcome === 'applied' ? `${command.name}: ${target.id} is ${data.state}.` : `${command.name} changed nothing: ${target.id} is ${data.state}.`, 'good', entity ? undefined : { href: url, text: 'Open it' });
@@ -102,10 +108,10 @@ function CommandDialog({ m, command, entity, etag, close }) {
   </${Dialog}>`;
 }
 
-/** begin is what a form begins with: of a command that replaces what there is, what the entity has, so that one changes it rather than writes it anew. */
+/** begin is what a form begins with: of a command that replaces what there is, what the entity has that it is given, so that one changes it rather than writes it anew. */
 function begin(f, entity) {
   const value = blank(f.schema, f.schemas) ?? {};
-  const had = f.replaces && { labels: entity?.labels, ...entity?.data };
+  const had = entity && { labels: entity.labels, ...entity.data };
   for (const name in had) if (had[name] !== undefined && name in resolve(f.schema, f.schemas).properties) value[name] = had[name];
   return value;
 }

@@ -1,6 +1,7 @@
 // Forms that are made from JSON schemas. Form({schema, schemas, value, onChange, errors, whole}) shows fields for a value of the schema; schemas has what $refs name; whole says that
 // what is left out is not there afterwards, rather than as it was: of all if it is 'new', else not of a group of the body that is left out as a whole, which may stay. errors
-// are those of a problem ({location: 'body.spec.image', message}) and are shown at their fields. blank(schema, schemas) is a value to begin with.
+// are those of a problem ({location: 'body.spec.image', message}) and are shown at their fields. blank(schema, schemas) is a value to begin with. A number that JavaScript would round is a
+// text in such values, which read makes of JSON, and written makes JSON of.
 import { createContext, html, useContext, useRef, useState } from './base.js';
 import { Icon } from './icons.js';
 
@@ -9,6 +10,23 @@ export function resolve(schema, schemas) {
   for (let i = 0; schema?.$ref && i < 10; i++) schema = { ...schemas?.[schema.$ref.split('/').pop()] };
   return schema || {};
 }
+
+/** plain is a number without what texts of the same one may differ in: its sign and digits, and where its point is. */
+function plain(text) {
+  const [, sign, whole = '', part = '', e = 0] = /^(-?)(\d+)(?:\.(\d+))?(?:e([+-]?\d+))?$/i.exec(text) || [];
+  const digits = (whole + part).replace(/^0+/, '');
+  return digits && [sign, digits.replace(/0+$/, ''), whole.length + Number(e) - (whole + part).length + digits.length].join(' ');
+}
+
+const mark = `number ${crypto.getRandomValues(new Uint32Array(2)).join('-')} `; // which no text of an entity begins with
+const exact = (text) => (plain(text) && plain(text) !== plain(String(Number(text))) ? mark + text : undefined);
+const shown = (value) => (typeof value === 'string' && value.startsWith(mark) ? value.slice(mark.length) : value);
+
+/** read is the value of a text of JSON. */
+export const read = (json) => JSON.parse(json.replace(/"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g, (t) => (exact(t) ? JSON.stringify(exact(t)) : t)));
+
+/** written is the JSON of a value. */
+export const written = (value, indent) => JSON.stringify(value, null, indent)?.replace(new RegExp(`"${mark}([^"]+)"`, 'g'), '$1');
 
 const typeOf = (s) => (Array.isArray(s.type) ? s.type.find((t) => t !== 'null') : s.type) || (s.properties ? 'object' : undefined);
 
@@ -58,9 +76,9 @@ function Scalar({ s, type, name, value, onChange, required, errors, at }) {
   const invalid = errors.some((e) => e.location === at);
   const whole = useContext(Whole);
   const number = type === 'integer' || type === 'number';
-  const read = (text) => (text === '' ? undefined : number && Number.isFinite(Number(text)) ? Number(text) : text);
+  const valueOf = (text) => (text === '' ? undefined : number && Number.isFinite(Number(text)) ? exact(text) || Number(text) : text);
   const [typed, setTyped] = useState(''); // as it is in the field: 0.0 is 0, and on the way to 0.05
-  const set = (text) => { setTyped(text); onChange(read(text)); };
+  const set = (text) => { setTyped(text); onChange(valueOf(text)); };
   const about = { required, 'aria-invalid': invalid || undefined };
   let input;
   if (s.enum) {
@@ -72,7 +90,7 @@ function Scalar({ s, type, name, value, onChange, required, errors, at }) {
   } else {
     const example = s.examples?.[0] ?? s.example;
     input = html`<input class="input" type=${number ? 'number' : /secret|password|token/i.test(name) ? 'password' : 'text'} step=${type === 'integer' ? 1 : 'any'} min=${s.minimum} max=${s.maximum}
-      maxlength=${s.maxLength} pattern=${s.pattern} placeholder=${example !== undefined ? 'e.g. ' + example : undefined} autocomplete="off" spellcheck=${false} value=${read(typed) === value ? typed : value} onInput=${(e) => set(e.target.value)} ...${about} />`;
+      maxlength=${s.maxLength} pattern=${s.pattern} placeholder=${example !== undefined ? 'e.g. ' + example : undefined} autocomplete="off" spellcheck=${false} value=${valueOf(typed) === value ? typed : shown(value)} onInput=${(e) => set(e.target.value)} ...${about} />`;
   }
   return html`<${Frame} ...${{ name, at, s, required, errors }}>${input}</${Frame}>`;
 }
@@ -83,6 +101,11 @@ function ObjectField({ s, schemas, name, value, onChange, required, errors, at, 
   const [open, setOpen] = useState(depth < 1 || required || value !== undefined);
   const [had] = useState(required || value); // then nothing is something, too: a group without what was in it
   const whole = useContext(Whole);
+  const group = useRef();
+  const fold = () => { // what is wrong in a field would not be seen any more, and the value before it would be sent
+    const wrong = open && [...group.current.querySelectorAll('input, textarea')].find((f) => f.validity.customError);
+    if (wrong) wrong.reportValidity(); else setOpen(!open);
+  };
   const change = (n, v) => {
     const next = { ...value };
     if (v === undefined) delete next[n]; else next[n] = v;
@@ -91,8 +114,8 @@ function ObjectField({ s, schemas, name, value, onChange, required, errors, at, 
   const fields = names.map((n) => html`<${Field} key=${n} schema=${s.properties[n]} schemas=${schemas} name=${n} value=${value?.[n]} onChange=${(v) => change(n, v)} required=${must.includes(n)} errors=${errors} at=${at + '.' + n} depth=${depth + 1} />`);
   if (depth === 0) return html`<div class="fields">${fields}</div>`;
   return html`<${Frame} group ...${{ name, at, s, required, errors }}>
-    ${!required && html`<button type="button" class="button button-quiet small" aria-expanded=${open} onClick=${() => setOpen(!open)}><${Icon} name=${open ? 'down' : 'right'} />${open ? 'Hide' : 'Show'} fields</button>`}
-    ${open && html`<${Whole.Provider} value=${whole === 'new' || depth > 1 || required || value !== undefined ? whole : false}><div class="fields">${fields}</div></${Whole.Provider}>`}
+    ${!required && html`<button type="button" class="button button-quiet small" aria-expanded=${open} onClick=${fold}><${Icon} name=${open ? 'down' : 'right'} />${open ? 'Hide' : 'Show'} fields</button>`}
+    ${open && html`<${Whole.Provider} value=${whole === 'new' || depth > 1 || required || value !== undefined ? whole : false}><div class="fields" ref=${group}>${fields}</div></${Whole.Provider}>`}
   </${Frame}>`;
 }
 
@@ -137,27 +160,15 @@ function ListField({ s, schemas, name, value, onChange, required, errors, at, de
   </${Frame}>`;
 }
 
-/** plain is a number without what texts of the same one may differ in: its sign and digits, and where its point is. */
-function plain(text) {
-  const [, sign, whole = '', part = '', e = 0] = /^(-?)(\d+)(?:\.(\d+))?(?:e([+-]?\d+))?$/i.exec(text) || [];
-  const digits = (whole + part).replace(/^0+/, '');
-  return digits && [sign, digits.replace(/0+$/, ''), whole.length + Number(e) - (whole + part).length + digits.length].join(' ');
-}
-
-/** rounded is a number in a text of JSON that JavaScript cannot hold, so that another one would be sent. */
-export const rounded = (text) => (text.replace(/"(?:[^"\\]|\\.)*"/g, '').match(/-?\d[\d.eE+-]*/g) || []).find((n) => plain(n) !== plain(String(Number(n))));
-
 function AnyField({ s, name, value, onChange, required, errors, at }) {
-  const [text, setText] = useState(value === undefined ? '' : JSON.stringify(value, null, 2));
+  const [text, setText] = useState(value === undefined ? '' : written(value, 2));
   const [wrong, setWrong] = useState('');
   const set = ({ target }) => {
     const t = target.value;
     let problem = '';
     setText(t);
     try {
-      const v = t.trim() ? JSON.parse(t) : undefined;
-      if (rounded(t)) problem = `A browser cannot hold the number ${rounded(t)}: write it in quotes, or send the command with curl or instar.`;
-      else onChange(v); // a group that is hidden takes what the browser holds against this field away, and sends what it has
+      onChange(t.trim() ? read(t) : undefined);
     } catch (e) { problem = 'Not JSON yet: ' + e.message; }
     setWrong(problem);
     target.setCustomValidity(problem); // else the value before would be sent

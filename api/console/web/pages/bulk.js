@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from '../app/base.js';
 import { commandSchema, entityURL, get, Key, may, ofKey, send } from '../app/api.js';
 import { Dialog, open } from '../app/dialog.js';
-import { blank, Form } from '../app/form.js';
+import { blank, Form, written } from '../app/form.js';
 import { Failure } from '../app/parts.js';
 import { every, useResource } from '../app/store.js';
 import { count } from '../app/time.js';
@@ -49,7 +49,7 @@ function BatchDialog({ m, command, filter, keys, matching, close }) {
     setError(undefined);
     const key = keyed[JSON.stringify(request(false))] ??= new Key();
     try {
-      const { data } = await send('POST', '/v1/batches', { body: request(dryRun), headers: dryRun ? {} : { 'Idempotency-Key': key.value, ...(reason && { 'Instar-Reason': reason }) } });
+      const { data } = await send('POST', '/v1/batches', { json: written(request(dryRun)), headers: dryRun ? {} : { 'Idempotency-Key': key.value, ...(reason && { 'Instar-Reason': reason }) } });
       if (dryRun) setPlan(data); else { setSent(data); operation.reload(); }
     } catch (e) {
       setError(e);
