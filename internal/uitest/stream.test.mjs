@@ -38,7 +38,7 @@ const settled = () => new Promise((resolve) => { setImmediate(resolve); });
 /** streams begins a stream of changes, and waits until it is open. */
 async function streams() {
   globalThis.fetch = async (url) => ({ ok: true, status: 200, json: async () => (url === '/v1/counts' ? { items: [{ machine: 'service', revision: 7 }, { machine: 'task', revision: 0 }] } : { role: 'read' }) });
-  const stream = new Stream((m) => told.push(m));
+  const stream = new Stream((m) => told.push(m), () => logs.lost());
   await settled();
   last().onopen();
   return stream;
@@ -119,9 +119,16 @@ test('a server that hears nothing of the others is stale, and one that says noth
   mock.timers.tick(500);
   await settled();
   assert.equal(last().url, '/v1/watch?namespace=*&after=service%3A61', 'where it was');
-  mock.timers.tick(25000); // it never opens
-  assert.equal(last().readyState, Source.CLOSED);
+  logs.follow('a');
+  mock.timers.tick(20);
+  const log = last();
+  assert.deepEqual(log.tasks, ['a']);
+  mock.timers.tick(24980); // it never opens
+  assert.ok(Source.all.every((s) => s.readyState === Source.CLOSED), 'nor is what else comes from there alive');
+  mock.timers.tick(2000);
+  assert.deepEqual([last() !== log, last().tasks], [true, ['a']]);
   stream.close();
+  logs.leave('a');
 });
 
 test('a stream that is closed says nothing more, and does not open', async () => {

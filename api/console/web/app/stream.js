@@ -1,4 +1,4 @@
-// The streams that all tabs share, which run in the shared worker (worker.js): Stream, of changes, and Logs. new Stream(tell) begins; tell gets
+// The streams that all tabs share, which run in the shared worker (worker.js): Stream, of changes, and Logs. new Stream(tell, away) begins; away is called when there is nobody where the server was, and tell gets
 //   {type: 'state', state}         connecting, live, stale (the node hears nothing of the others), reconnecting, signedout
 //   {type: 'changes', items}       at most 4 times a second: [{machine, key, item}], item absent for what was deleted; the newest of each entity
 //   {type: 'reset'}                changes were missed: load again what is shown
@@ -10,8 +10,9 @@ const silence = 25000; // ms after which there is nobody: a server that is there
 const watch = (after) => '/v1/watch?namespace=*' + (after ? '&after=' + encodeURIComponent(after) : '');
 
 export class Stream {
-  constructor(tell) {
+  constructor(tell, away) {
     this.tell = tell;
+    this.away = away;
     this.waiting = new Map();
     this.after = '';
     this.backoff = 500;
@@ -73,7 +74,7 @@ export class Stream {
     this.source = source;
     const heard = () => {
       clearTimeout(this.silent);
-      this.silent = setTimeout(() => this.restart(false), silence);
+      this.silent = setTimeout(() => { this.restart(false); this.away(); }, silence);
     };
     heard();
     source.onopen = () => { this.backoff = 500; heard(); this.set('live'); };

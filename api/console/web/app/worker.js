@@ -13,6 +13,7 @@ function tell(message) {
 }
 
 const logs = new Logs(tell);
+const begin = () => new Stream(tell, () => logs.lost()); // of logs nothing comes while nothing is written
 
 function leave(key) {
   if (![...ports.values()].some((follows) => follows.has(key))) logs.leave(key);
@@ -34,12 +35,12 @@ self.onconnect = (e) => {
     if (data.leave) { if (ports.get(port).delete(data.leave)) leave(data.leave); return; }
     if (data === 'again' && stream) { // somebody else looks now
       stream.close();
-      stream = new Stream(tell);
+      stream = begin();
       logs.later(0);
       tell({ type: 'reset' });
       return;
     }
-    if (!stream) stream = new Stream(tell);
+    if (!stream) stream = begin();
     else port.postMessage({ type: 'state', state: stream.state });
     if (data === 'now' && stream.state !== 'live') stream.later(0);
   };
