@@ -317,7 +317,8 @@ onPage('a number that a browser would round goes as it is written, or was', asyn
   await page.route((url) => url.pathname === '/v1/queues/type-llm', (route) => route.fulfill({ contentType: 'application/json', body: queue.replace(/"data":\{/, `"data":{"odd":{"n":${big},"s":"${big}"},"whole":-${big},`) }));
   await page.route((url) => url.pathname === '/v1/queues/type-llm/configure', (route) => { sent = route.request().postData(); return lost(route); });
   await answers(page, { '/v1/machines/queue/commands/configure': { replaces: true, schema: { type: 'object', properties: { odd: {}, whole: { type: 'integer' }, limit: { type: 'integer' }, share: { type: 'number' } } } } });
-  await page.goto(server.url + '/ui/entities/queue/type-llm');
+  await page.goto(server.url + '/ui/entities/queue/type-llm?tab=raw');
+  await page.locator('.json', { hasText: `"whole": -${big}` }).waitFor();
   await page.locator('.heading-actions button', { hasText: 'configure' }).click();
   const dialog = page.locator('dialog');
   await field(dialog, 'Limit').fill('9007199254740993');

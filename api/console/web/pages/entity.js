@@ -3,6 +3,7 @@ import { html, useMemo, useRef } from '../app/base.js';
 import { atLeast, entityPath, get, keyOf, machine, machineURL, namespaceOf } from '../app/api.js';
 import { Actions } from '../app/command.js';
 import { Diagram } from '../app/diagram.js';
+import { read, written } from '../app/form.js';
 import { Icon } from '../app/icons.js';
 import { announce, useChanges, useReload } from '../app/live.js';
 import { Card, Command, Failure, Heading, Json, Labels, Mark, Plain, Rows, State, Tabs, drawn } from '../app/parts.js';
@@ -38,9 +39,9 @@ function Shown({ m, path, at, crumbs }) {
   const key = keyOf(at);
   const seen = useRef([]); // versions that this page has shown, for the comparison of data
   const it = useResource(async (signal) => {
-    const { data, etag } = await get(path, { namespace: at.namespace }, signal);
+    const { data, etag, text } = await get(path, { namespace: at.namespace }, signal);
     if (!seen.current.some((v) => v.revision === data.revision)) seen.current = [...seen.current.slice(-49), data];
-    return { e: data, etag };
+    return { e: data, etag, text };
   }, [path, at.namespace]);
   const line = useTimeline(path, at.namespace, query.get('seq'));
   const state = useRef();
@@ -77,7 +78,7 @@ function Shown({ m, path, at, crumbs }) {
         ${tab === 'data' ? html`<${Data} e=${e} versions=${seen.current} /> `
     : tab === 'conditions' ? html`<${Conditions} conditions=${conditions} />`
       : tab === 'revisions' && m.name === 'service' ? html`<${Revisions} path=${path} e=${e} />`
-      : tab === 'raw' ? html`<${Json} value=${e} label="The entity as JSON" />`
+      : tab === 'raw' ? html`<${Json} value=${written(read(it.data.text), 2)} label="The entity as JSON" />`
         : html`<${Timeline} m=${m} line=${line} seq=${query.get('seq')} />`}
       </div>
       <${Facts} m=${m} e=${e} path=${path} />
