@@ -51,8 +51,9 @@ func follow(ctx context.Context, s *server, path string) (<-chan told, error) {
 			} else if data, ok := strings.CutPrefix(line, "data: "); ok {
 				e.data = append(e.data, data...)
 			} else if line == "" && e.event != "" {
-				e.at = time.Now()
-				events <- e
+				if e.at = time.Now(); e.event != "stale" { // it comes every 10 s, also when nothing does
+					events <- e
+				}
 				e = told{}
 			}
 		}

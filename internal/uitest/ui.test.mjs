@@ -249,7 +249,7 @@ test('a batch is rehearsed, and sent to those that match', async () => {
   await page.click('dialog button[type=submit]');
   await page.waitForSelector('dialog >> text=Done.', { timeout: 60000 });
   await page.goto(server.url + '/ui/operations');
-  await page.locator('.table >> text=done').waitFor();
+  await page.locator('.table >> text=done').first().waitFor();
   await page.click('.table >> text=refresh');
   const told = page.locator('.progress', { hasText: /applied|unchanged/ }).first();
   await told.waitFor();
