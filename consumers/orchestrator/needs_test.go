@@ -300,7 +300,9 @@ func TestATaskWithoutARepositoryIsCanceled(t *testing.T) {
 		for _, key := range []string{"gone.one", "never.two"} {
 			w.comes(task.Machine, key, task.Canceled)
 			w.Eventually("its timeline says why", func() bool {
-				return slices.ContainsFunc(w.log(), func(e event) bool { return e.key == "default."+key && e.typ == task.EventCanceled && e.Reason == "its repository is not there any more" })
+				return slices.ContainsFunc(w.log(), func(e event) bool {
+					return e.key == "default."+key && e.typ == task.EventCanceled && e.Reason == "its repository is not there any more"
+				})
 			})
 		}
 		for _, key := range []string{"a.here", "later.three"} {
