@@ -10,7 +10,7 @@
 //     one does not get it.
 //     Kind knative has neither: nothing that a release writes into files stays.
 //   - Secrets are given as files, named by NAME_FILE. No message has them.
-//   - Remove returns when nothing of the release is left but the note that it was removed: an attempt before that makes nothing (Fenced), of kind knative for as long as the server runs, of docker and systemd until Forget. That there is none is fine.
+//   - Remove returns when nothing of the release is left but the note that it was removed: an attempt before that makes nothing (Fenced), of kind knative for as long as the server runs, of docker and systemd for a week. That there is none is fine.
 //   - Only versions of the configuration are run, never a command that a request has.
 //   - Errors are those of package providers. Look of what is not there is NotFound, what can never work is Invalid.
 //   - Every call ends soon after its context does.

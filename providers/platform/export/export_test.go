@@ -114,33 +114,25 @@ func TestEverythingOfATenantIsSaved(t *testing.T) {
 
 // held has the first Save at a gate when it has an object, and the second one when it begins with one.
 type held struct {
-	jetstream.JetStream
+	storage.Provider
 	at            int
 	first, second chan struct{} // are received from when a Save is there, and let it go on
 }
 
-type heldStore struct {
-	jetstream.ObjectStore
-	gets int
-	at   int
-	gate chan struct{}
-}
-
-func (h *held) ObjectStore(ctx context.Context, bucket string) (jetstream.ObjectStore, error) {
-	store, err := h.JetStream.ObjectStore(ctx, bucket)
+func (h *held) Read(ctx context.Context, b storage.Bucket, each func(storage.Object) error) error {
 	h.at++
-	if h.at == 1 {
-		return &heldStore{ObjectStore: store, at: 2, gate: h.first}, err
+	gate, after := h.first, 1
+	if h.at > 1 {
+		gate, after = h.second, 0
 	}
-	return &heldStore{ObjectStore: store, at: 1, gate: h.second}, err
-}
-
-func (s *heldStore) Get(ctx context.Context, name string, o ...jetstream.GetObjectOpt) (jetstream.ObjectResult, error) {
-	if s.gets++; s.gets == s.at {
-		s.gate <- struct{}{}
-		<-s.gate
-	}
-	return s.ObjectStore.Get(ctx, name, o...)
+	n := 0
+	return h.Provider.Read(ctx, b, func(o storage.Object) error {
+		if n++; n == after+1 {
+			gate <- struct{}{}
+			<-gate
+		}
+		return each(o)
+	})
 }
 
 // A task that comes again while its first try still runs neither takes what that has written nor lets it pass for whole.
@@ -153,8 +145,8 @@ func TestTwoSavesOfOneExport(t *testing.T) {
 		_, err := bucket.PutString(t.Context(), name, name)
 		require.NoError(t, err)
 	}
-	h := &held{JetStream: e.JS, first: make(chan struct{}), second: make(chan struct{})}
-	f, of := &export.Files{Dir: filepath.Join(t.TempDir(), "exports"), Buckets: &storage.ObjectStores{JS: h}}, export.Tenant{Name: "default.acme.own-1", Tenant: "acme", Bucket: storage.Bucket{Name: "tenant-acme"}}
+	h := &held{Provider: &storage.ObjectStores{JS: e.JS}, first: make(chan struct{}), second: make(chan struct{})}
+	f, of := &export.Files{Dir: filepath.Join(t.TempDir(), "exports"), Buckets: h}, export.Tenant{Name: "default.acme.own-1", Tenant: "acme", Bucket: storage.Bucket{Name: "tenant-acme"}}
 	save := func() chan error {
 		ended := make(chan error, 1)
 		go func() { ended <- f.Save(t.Context(), of) }()

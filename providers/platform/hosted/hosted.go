@@ -135,13 +135,8 @@ func (a *Apps) Has(version string) bool {
 // Ensure makes the directory of a tenant.
 func (a *Apps) Ensure(_ context.Context, t app.Tenant) error { return a.tenants.Ensure(t) }
 
-// Forget removes the directory of a tenant, and what is known of its releases that are gone.
-func (a *Apps) Forget(ctx context.Context, t app.Tenant) error {
-	if err := a.tenants.Forget(ctx, t); err != nil {
-		return err
-	}
-	return a.forget(t.Owner)
-}
+// Forget removes the directory of a tenant. That its releases are gone is known for longer: an attempt to deploy one may still be under way.
+func (a *Apps) Forget(ctx context.Context, t app.Tenant) error { return a.tenants.Forget(ctx, t) }
 
 // Deploy runs a release, and returns its address when it is healthy. It waits for as long as ctx, or until the release has had its time.
 func (a *Apps) Deploy(ctx context.Context, r app.Release) (address string, err error) {
@@ -193,7 +188,7 @@ func (a *Apps) wanted(ctx context.Context, r *app.Release) (*record, error) {
 func (a *Apps) begin(ctx context.Context, r *app.Release, want *record) (*record, error) {
 	defer a.lock(want.Key)()
 	has, err := a.read(want.Key)
-	if err = cmp.Or(err, ctx.Err()); err != nil { // what was given up makes nothing, also where its tenant is forgotten by now
+	if err = cmp.Or(err, ctx.Err()); err != nil { // what was given up makes nothing
 		return nil, err
 	}
 	switch {
@@ -204,7 +199,7 @@ func (a *Apps) begin(ctx context.Context, r *app.Release, want *record) (*record
 		if err := r.MayReplace(ctx); err != nil {
 			return nil, err
 		}
-		if err := a.remove(ctx, has, r.Owner); err != nil {
+		if err := a.remove(ctx, has); err != nil {
 			return nil, err
 		}
 	}
@@ -221,7 +216,7 @@ func (a *Apps) begin(ctx context.Context, r *app.Release, want *record) (*record
 	}
 	if err != nil {
 		if fresh { // nothing of it stays
-			err = errors.Join(err, a.remove(context.WithoutCancel(ctx), has, r.Owner))
+			err = errors.Join(err, a.remove(context.WithoutCancel(ctx), has))
 		}
 		return nil, err
 	}
@@ -348,11 +343,11 @@ func (a *Apps) Remove(ctx context.Context, r app.Release) error {
 		return providers.Older(r.Fence, at.Fence)
 	}
 	at.Fence = r.Fence
-	return a.remove(ctx, at, r.Owner)
+	return a.remove(ctx, at)
 }
 
 // remove ends what is there under a record, and notes that. The lock of the release is held.
-func (a *Apps) remove(ctx context.Context, at *record, owner string) error {
+func (a *Apps) remove(ctx context.Context, at *record) error {
 	u := at.Unit
 	if u.Name == "" {
 		u = a.unit(at.Key)
@@ -369,7 +364,7 @@ func (a *Apps) remove(ctx context.Context, at *record, owner string) error {
 	if err := ownfile.RemoveAll(a.home(at.Key)); err != nil {
 		return providers.Errorf(providers.Unavailable, "the unit of %s has ended, and something of its directory cannot be removed: %v", at.Key, err)
 	}
-	*at = record{Key: at.Key, Fence: at.Fence, Gone: true, Owner: owner}
+	*at = record{Key: at.Key, Fence: at.Fence, Gone: true}
 	return a.write(at)
 }
 

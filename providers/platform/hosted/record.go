@@ -19,13 +19,12 @@ import (
 	"github.com/bcc94042/instar/providers"
 )
 
-// record is what is known of a release. One that is gone has its fence and its owner alone.
+// record is what is known of a release. One that is gone has its fence alone, and is kept for as long as an attempt from before may come.
 type record struct {
 	Key     string    `json:"key"`
 	Fence   uint64    `json:"fence"`
 	Gone    bool      `json:"gone,omitempty"`
-	Owner   string    `json:"owner,omitempty"` // of one that is gone; an earlier server did not write it
-	Hash    string    `json:"hash,omitempty"`  // of what was asked for, without the port
+	Hash    string    `json:"hash,omitempty"` // of what was asked for, without the port
 	Unit    Unit      `json:"unit,omitzero"`
 	Began   time.Time `json:"began,omitzero"`    // when its unit was started last that did not run
 	Healthy bool      `json:"healthy,omitempty"` // it was once
@@ -154,25 +153,34 @@ func (a *Apps) records() (all []*record) {
 	return all
 }
 
-// forget removes what is known of an owner's releases that are gone.
-func (a *Apps) forget(owner string) error {
-	var errs []error
+// late is for how long an attempt may still come that began before its release was removed. It has an hour, and what is frozen meanwhile, as a machine that is suspended, has it longer.
+const late = 7 * 24 * time.Hour
+
+// forget removes what is known of releases that are gone for so long that no attempt from before comes any more.
+func (a *Apps) forget() {
 	for _, key := range a.stored() {
-		errs = append(errs, a.bury(key, owner))
+		if err := a.bury(key); err != nil {
+			a.config.Log.Warn("what is known of a release that is gone cannot be removed", "release", key, "error", err)
+		}
 	}
-	return errors.Join(errs...)
 }
 
-func (a *Apps) bury(key, owner string) error {
+func (a *Apps) bury(key string) error {
 	defer a.lock(key)()
-	r, err := a.read(key)
-	if err != nil || !r.Gone || r.Owner != owner { // what cannot be read is told by who looks for it
+	at, err := os.Stat(a.path(key))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && time.Since(at.ModTime()) < late {
 		return nil
 	}
-	if err := os.RemoveAll(filepath.Dir(a.path(key))); err != nil {
-		return providers.Errorf(providers.Internal, "cannot forget the release %s: %v", key, err)
+	if err == nil {
+		var r *record
+		if r, err = a.read(key); err == nil && !r.Gone {
+			return nil
+		}
 	}
-	return nil
+	if err == nil {
+		err = os.RemoveAll(filepath.Dir(a.path(key)))
+	}
+	return err
 }
 
 // place gives a release a port if it has none, and stores what is known of it.
@@ -218,7 +226,12 @@ func (a *Apps) watch(ctx context.Context) {
 	var reviving sync.Map // by release: what one needs may take long, and others do not wait for it
 	var work sync.WaitGroup
 	defer work.Wait()
+	var forgot time.Time
 	for {
+		if time.Since(forgot) > time.Hour {
+			forgot = time.Now()
+			a.forget()
+		}
 		for _, r := range a.records() {
 			if !r.stays() {
 				continue

@@ -61,7 +61,7 @@ func (p *parts) Read(into []byte) (int, error) {
 			return 0, io.EOF
 		}
 		m, err := p.of.GetMsg(p.ctx, p.next, jetstream.WithGetMsgSubject(p.subject))
-		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && uint64(len(m.Data)) > p.left {
+		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && (uint64(len(m.Data)) > p.left || m.Sequence < p.next) { // a sequence of its own is a header that was stored with it
 			return 0, errChanged
 		}
 		if err != nil && p.ctx.Err() == nil {

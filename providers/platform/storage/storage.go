@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,7 +85,7 @@ type ObjectStores struct {
 	JS       jetstream.JetStream
 	Replicas int           // 0 is 1
 	Prefix   string        // of the names of all buckets of an installation
-	Patience time.Duration // for which nothing may come of a bucket that is read; 15 s when 0
+	Patience time.Duration // for which nothing may come of a list of objects; 15 s when 0
 }
 
 var _ Provider = (*ObjectStores)(nil)
@@ -142,14 +141,10 @@ func (o *ObjectStores) Delete(ctx context.Context, name, owner string) error {
 
 // Read gives all objects, and links.
 func (o *ObjectStores) Read(ctx context.Context, b Bucket, each func(Object) error) error {
-	store, err := o.JS.ObjectStore(wait.EachRequest(ctx), b.Name)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
+	list, err := o.list(ctx, b.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return providers.Errorf(providers.NotFound, "there is no bucket %s", b.Name)
 	}
-	if err != nil {
-		return failed("read", b.Name, err)
-	}
-	list, err := o.list(ctx, b.Name, store)
 	if err != nil {
 		return failed("read", b.Name, err)
 	}
@@ -164,33 +159,6 @@ func (o *ObjectStores) Read(ctx context.Context, b Bucket, each func(Object) err
 		}
 	}
 	return nil
-}
-
-// list is what a bucket has. Other than List of the client it fails where that is cut off, as an export without what is missing would be taken for whole.
-func (o *ObjectStores) list(ctx context.Context, bucket string, store jetstream.ObjectStore) (all []*jetstream.ObjectInfo, err error) {
-	s := listen(ctx, o.Patience, bucket)
-	defer s.over()
-	w, err := store.Watch(s)
-	if err != nil {
-		return nil, cmp.Or(context.Cause(s), err)
-	}
-	defer func() { _ = w.Stop() }() // of what was read
-	for {
-		select {
-		case info, more := <-w.Updates():
-			switch {
-			case !more:
-				return nil, fmt.Errorf("its list was cut off after %d objects", len(all))
-			case info == nil:
-				return all, nil
-			case !info.Deleted:
-				all = append(all, info)
-			}
-			s.heard()
-		case <-s.Done():
-			return nil, context.Cause(s)
-		}
-	}
 }
 
 func (o *ObjectStores) config(s Spec) jetstream.ObjectStoreConfig {

@@ -3,8 +3,10 @@ package storage_test
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -121,7 +123,14 @@ func TestWhatATenantHasWrittenEndsNoConnection(t *testing.T) {
 	link := func(bucket string) *jetstream.ObjectMetaOptions {
 		return &jetstream.ObjectMetaOptions{Link: &jetstream.ObjectLink{Bucket: bucket, Name: "secret"}}
 	}
+	again := nats.NewMsg("$O.tenant-acme.C.again")
+	again.Data = []byte("again ")
+	again.Header.Set("Nats-Sequence", "0")
+	_, err = e.JS.PublishMsg(t.Context(), again)
+	require.NoError(t, err)
+	twice := sha256.Sum256([]byte("again again "))
 	for subject, info := range map[string]jetstream.ObjectInfo{
+		"again":        {ObjectMeta: jetstream.ObjectMeta{Name: "again"}, NUID: "again", Size: 12, Digest: "SHA-256=" + base64.URLEncoding.EncodeToString(twice[:])},
 		"long":         {ObjectMeta: jetstream.ObjectMeta{Name: long}, NUID: "plain", Size: 7, Digest: jetstream.GetObjectDigestValue(sum)},
 		"id":           {ObjectMeta: jetstream.ObjectMeta{Name: "id"}, NUID: long, Size: 7},
 		"all":          {ObjectMeta: jetstream.ObjectMeta{Name: "all"}, NUID: ">", Size: 7, Digest: jetstream.GetObjectDigestValue(sum)},
@@ -157,7 +166,7 @@ func TestWhatATenantHasWrittenEndsNoConnection(t *testing.T) {
 		return nil
 	}))
 	none := "cannot be read"
-	require.Equal(t, map[string]string{long[:9]: "one two", "id": none, "all": none, "gone": none, "part": none, "linked": none, "a link": "a link", "far": "a link"}, got)
+	require.Equal(t, map[string]string{long[:9]: "one two", "again": none, "id": none, "all": none, "gone": none, "part": none, "linked": none, "a link": "a link", "far": "a link"}, got)
 	require.False(t, e.JS.Conn().IsClosed())
 }
 
@@ -202,6 +211,10 @@ func TestABucketOfWhichNothingComesIsGivenUp(t *testing.T) {
 	require.NoError(t, err)
 	_, err = store.PutBytes(t.Context(), "large", make([]byte, 8<<20))
 	require.NoError(t, err)
+	for i := range 200 {
+		_, err = e.JS.Publish(t.Context(), fmt.Sprintf("$O.tenant-acme.M.%d", i), []byte(`{"name":"empty"}`))
+		require.NoError(t, err)
+	}
 	for when, c := range map[string]struct{ bucket, open, body bool }{"it is listed": {bucket: true}, "an object is asked for": {open: true}, "it is read": {body: true}} {
 		t.Run(when, func(t *testing.T) {
 			t.Parallel()
@@ -219,8 +232,11 @@ func TestABucketOfWhichNothingComesIsGivenUp(t *testing.T) {
 			require.NoError(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // as an effect has
 			defer cancel()
-			o := &storage.ObjectStores{JS: opens{js, func() { chokes(c.bucket, 0) }}, Patience: time.Second}
+			o := &storage.ObjectStores{JS: opens{js, func() { chokes(c.bucket, 8<<10) }}, Patience: time.Second}
 			err = o.Read(ctx, made, func(at storage.Object) error {
+				if at.Name == "empty" {
+					return nil
+				}
 				chokes(c.open, 0)
 				from, err := at.Open()
 				if err != nil {
@@ -236,47 +252,32 @@ func TestABucketOfWhichNothingComesIsGivenUp(t *testing.T) {
 	}
 }
 
-// opens tells when a bucket has been opened.
+// opens tells when the list of a bucket begins.
 type opens struct {
 	jetstream.JetStream
 	opened func()
 }
 
-func (o opens) ObjectStore(ctx context.Context, name string) (jetstream.ObjectStore, error) {
+func (o opens) OrderedConsumer(ctx context.Context, stream string, c jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
 	defer o.opened()
-	return o.JetStream.ObjectStore(ctx, name)
+	return o.JetStream.OrderedConsumer(ctx, stream, c)
 }
 
-// cut is a server whose buckets are listed up to a point, and no further.
-type (
-	cut      struct{ jetstream.JetStream }
-	cutStore struct{ jetstream.ObjectStore }
-	cutList  chan *jetstream.ObjectInfo
-)
-
-func (c cut) ObjectStore(ctx context.Context, name string) (jetstream.ObjectStore, error) {
-	s, err := c.JetStream.ObjectStore(ctx, name)
-	return cutStore{s}, err
-}
-
-func (cutStore) Watch(context.Context, ...jetstream.WatchOpt) (jetstream.ObjectWatcher, error) {
-	list := make(cutList, 1)
-	list <- &jetstream.ObjectInfo{ObjectMeta: jetstream.ObjectMeta{Name: "first"}}
-	close(list) // as the client does when its connection is closed, or its consumer not made again
-	return list, nil
-}
-
-func (c cutList) Updates() <-chan *jetstream.ObjectInfo { return c }
-func (cutList) Stop() error                             { return nil }
-
-// An export of a part of the objects would be taken for whole, and the bucket removed.
-func TestAListThatIsCutOffIsNoList(t *testing.T) {
+// What is no description of an object is told, with the way to be rid of it; an export without what it stood for would be taken for whole. So is what has more than there is, which would fill a disk.
+func TestAListThatCannotBeIsNoList(t *testing.T) {
 	t.Parallel()
 	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
-	o := &storage.ObjectStores{JS: cut{e.JS}}
-	made, err := o.Ensure(t.Context(), storage.Spec{Name: "tenant-acme", Owner: "o"})
-	require.NoError(t, err)
-	err = o.Read(t.Context(), made, func(storage.Object) error { return nil })
-	require.True(t, providers.IsUnavailable(err), "%v", err)
-	require.ErrorContains(t, err, "cut off after 1 objects")
+	o := &storage.ObjectStores{JS: e.JS}
+	for says, c := range map[string]struct{ name, info string }{
+		"it (nats stream rmm OBJ_tenant-words 2)":                {"words", "no words of an object store"},
+		"are said to have 1152921504606846976 bytes, and all of": {"large", `{"name":"a","nuid":"one","size":1152921504606846976}`},
+	} {
+		made, err := o.Ensure(t.Context(), storage.Spec{Name: "tenant-" + c.name, Owner: "o"})
+		require.NoError(t, err)
+		for i, info := range []string{`{"name":"b","nuid":"two","size":1}`, c.info} {
+			_, err = e.JS.Publish(t.Context(), fmt.Sprintf("$O.%s.M.%d", made.Name, i), []byte(info))
+			require.NoError(t, err)
+		}
+		require.ErrorContains(t, o.Read(t.Context(), made, func(storage.Object) error { return errors.New("there is none") }), says)
+	}
 }
