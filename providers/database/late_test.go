@@ -173,6 +173,7 @@ func TestAnUndoGoesOnWithoutItsTarget(t *testing.T) {
 			require.Equal(t, machine.Failed, s.e.State)
 			s.twice = true
 			if closed { // what an undo that was interrupted leaves
+				databasetest.Exec(t, s.p.Source, `insert into instar.settled select enterprise_id, session from instar.attempt`)
 				databasetest.Exec(t, s.p.Source, `delete from public.tenant_runtime`)
 				databasetest.Exec(t, pg.Address{DSN: s.p.Server.DSN}, `alter database tenant_closed allow_connections false`)
 			} else {

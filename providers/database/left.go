@@ -143,6 +143,9 @@ func (p *Provider) SharedLeftovers(ctx context.Context, known Known) (list []Lef
 			for _, name := range (&online.Link{Session: t.Session}).Names() {
 				links[name] = true
 			}
+			if t.Switched && len(t.Fenced) > 0 && !t.Away {
+				list = append(list, Leftover{Kind: "fence", Name: t.Triggers, On: strings.Join(t.Fenced, ", "), Tenant: t.Enterprise, Session: t.Session, Reason: "its session has switched the tenant to a database of its own, and the routing leads it there no more, while its writers are refused here (25006): write its row in tenant_runtime again, or take the session back with discardWrites"})
+			}
 			continue
 		}
 		if !t.Ended {

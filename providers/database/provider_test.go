@@ -87,6 +87,11 @@ func (s *session) perform(m machines.Message) {
 	if s.twice {
 		again := s.p.Perform(ctx, task)
 		require.Equal(s.t, again.Failure == nil, result.Failure == nil, "%v, %v", again.Failure, result.Failure)
+		if undone, ok := result.Data.(machine.Undone); ok {
+			for i, r := range again.Data.(machine.Undone).Actions {
+				require.Equal(s.t, undone.Actions[i].Done, r.Done, "%+v, %+v", undone, again.Data)
+			}
+		}
 	} else {
 		for n := 1; result.Failure != nil && result.Failure.Retryable && n < fx.Retry.Attempts; n++ {
 			task.Try = n + 1

@@ -19,7 +19,7 @@ import (
 var errShut = errors.New("the tenant is kept out of its own database")
 
 // settle closes a tenant's own database to it and sees to what it has written there since the switch: it copies that back, or says what there is and lets the tenant in again.
-// Where the routing leads back already, that was done, unless it is older than the switch: the source lacks that then, and what of the tenant's is there may be older than what was moved.
+// Where the routing leads back already, that was done if this session has noted it, see [job.led].
 func (j *job) settle(ctx context.Context) error {
 	now, err := j.source.Read(ctx)
 	if err != nil {
@@ -40,6 +40,9 @@ func (j *job) settle(ctx context.Context) error {
 	if err := j.bringBack(ctx); err != nil {
 		return errors.Join(err, j.admit(ctx))
 	}
+	if err := j.source.Settle(ctx); err != nil { // it is compared once more
+		return j.stillShut(ctx, err)
+	}
 	return nil
 }
 
@@ -53,32 +56,27 @@ func (j *job) reopen(ctx context.Context) error {
 	return j.source.KeepsOut(ctx, false)
 }
 
-// led refuses to take a routing for one that leads back which is older than the switch, or leads elsewhere. An earlier try may have shut the tenant out before the routing was lost, and the note of that with it:
-// the tenant is let in again.
+// led refuses a routing that leads elsewhere, or back although this session has not seen to what the tenant has written: the source may lack the switch, as after a failover, or somebody has written the row by hand. An earlier
+// try may have shut the tenant out before the routing was lost, and the note of that with it: the tenant is let in again.
 func (j *job) led(ctx context.Context, now cutover.Runtime) error {
 	had, err := j.had(ctx)
-	foreign := j.source.Foreign(now, j.name)
-	tried, done := machine.Switch(j.body.Ledger)
-	switch {
-	case err != nil:
+	settled, switched, unknown := j.source.Settled(ctx)
+	if err = errors.Join(err, unknown); err != nil {
 		return j.stillShut(ctx, err)
-	case foreign != nil:
-		err = foreign
+	}
+	tried, done := machine.Switch(j.body.Ledger)
+	err = j.source.Foreign(now, j.name)
+	switch unsaid := "it cannot be told what the tenant has written there"; {
+	case err != nil:
 	case had > now.Epoch:
 		err = pg.Refuse("the shared database has epoch %d of the tenant %s, and had %d, as after a failover to a standby that lacked it: it cannot be told what the tenant has written since the switch; write its row in tenant_runtime again, with epoch %[3]d, or discardWrites leaves its database behind",
 			now.Epoch, j.body.Request.EnterpriseID, had)
-	case had > 0 || tried && !done: // the switch has failed, and nobody was told of it
+	case settled, tried && !done && !switched && had == 0: // the switch has failed before it was done
 		return nil
-	default: // it was switched by hand
-		shut, unknown := j.source.KeptOut(ctx)
-		if unknown != nil && !pg.NotSetUp(unknown) {
-			return j.stillShut(ctx, unknown)
-		}
-		if shut { // by an earlier try, which has seen the routing lead there
-			return nil
-		}
-		err = pg.Refuse("the routing does not lead the tenant %s to %s, and it is not known under which epoch it did: it cannot be told what the tenant has written there; write its row in tenant_runtime again, or discardWrites leaves its database behind",
-			j.body.Request.EnterpriseID, j.name)
+	case had == 0 && !switched: // it was switched by hand
+		err = pg.Refuse("the routing does not lead the tenant %s to %s, and it is not known under which epoch it did: %s; write its row in tenant_runtime again, or discardWrites leaves its database behind", j.body.Request.EnterpriseID, j.name, unsaid)
+	default:
+		err = pg.Refuse("the routing leads the tenant %s to %s no more, and this session has not led it back: %s; write its row in tenant_runtime again, as it was, or discardWrites leaves its database behind", j.body.Request.EnterpriseID, j.name, unsaid)
 	}
 	if j.unreached != nil {
 		return j.stillShut(ctx, err)

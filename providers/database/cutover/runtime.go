@@ -162,7 +162,7 @@ func (s *Source) KeepAndSwitch(ctx context.Context, to Runtime, tables []string)
 			return err
 		}
 		_, err = tx.Exec(ctx, `update instar.attempt set previous = $2 where enterprise_id = $1 and previous is null`, s.Enterprise, string(text))
-		return err
+		return cmp.Or(err, s.unsettle(ctx, tx))
 	})
 }
 

@@ -1,6 +1,7 @@
 package cutover
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -96,10 +97,11 @@ func lacking(table, column, kind string) string {
 }
 
 // later is what an earlier version may not have made. The table past has the last attempt of sessions that do not have the tenant: one of them that was overtaken by its own undo, and goes on late,
-// does not take it from nobody. The table shut has the sessions that keep their tenant out of its own database, and compared the last run of a comparison.
+// does not take it from nobody. The table shut has the sessions that keep their tenant out of its own database, settled those that have seen to what it has written there, and compared the last run of a comparison.
 var later = `
 	create table if not exists instar.past (enterprise_id text, session text, fence bigint not null, primary key (enterprise_id, session));
 	create table if not exists instar.shut (enterprise_id text primary key, session text not null);
+	create table if not exists instar.settled (enterprise_id text primary key, session text not null);
 	create table if not exists instar.compared (enterprise_id text primary key, session text not null, fence bigint not null, run text not null, ended boolean not null default false);` +
 	lacking("instar.compared", "result", "text")
 
@@ -160,7 +162,7 @@ func (s *Source) take(ctx context.Context, tx pgx.Tx) error {
 	var session string
 	var fence uint64
 	var ended, made bool
-	if err := tx.QueryRow(ctx, `select session, fence, ended, to_regclass('instar.past') is not null and exists (select from pg_attribute where attrelid = to_regclass('instar.compared') and attname = 'result') from instar.attempt where enterprise_id = $1 for update`, s.Enterprise).Scan(&session, &fence, &ended, &made); err != nil {
+	if err := tx.QueryRow(ctx, `select session, fence, ended, to_regclass('instar.past') is not null and to_regclass('instar.settled') is not null and exists (select from pg_attribute where attrelid = to_regclass('instar.compared') and attname = 'result') from instar.attempt where enterprise_id = $1 for update`, s.Enterprise).Scan(&session, &fence, &ended, &made); err != nil {
 		return err
 	}
 	if !made { // the database was set up by an earlier version
@@ -188,6 +190,11 @@ func (s *Source) take(ctx context.Context, tx pgx.Tx) error {
 	}
 	if fence > s.Attempt {
 		return &pg.ObsoleteError{Fence: s.Attempt, Seen: fence}
+	}
+	if ended && (session != s.Session || fence < s.Attempt) { // a life of a session begins
+		if err := s.unsettle(ctx, tx); err != nil {
+			return err
+		}
 	}
 	_, err := tx.Exec(ctx, `update instar.attempt set previous = case when session = $2 and not ended then previous end, session = $2, fence = $3, ended = false where enterprise_id = $1`, s.Enterprise, s.Session, s.Attempt)
 	if err != nil || s.Run == "" {
@@ -226,8 +233,35 @@ func (s *Source) KeepsOut(ctx context.Context, shut bool) error {
 		if err == nil && shut {
 			_, err = tx.Exec(ctx, `insert into instar.shut values ($1, $2)`, s.Enterprise, s.Session)
 		}
+		return cmp.Or(err, s.unsettle(ctx, tx))
+	})
+}
+
+// Settle notes that this session has seen to all that the tenant has written in its own database, which keeps it out: a routing that leads back from then on is this session's doing. It holds until the tenant is let in
+// again, or switched, or another life of a session begins.
+func (s *Source) Settle(ctx context.Context) error {
+	return s.Hold(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `insert into instar.settled values ($1, $2) on conflict (enterprise_id) do update set session = excluded.session`, s.Enterprise, s.Session)
 		return err
 	})
+}
+
+func (s *Source) unsettle(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, `delete from instar.settled where enterprise_id = $1`, s.Enterprise)
+	return err
+}
+
+// Settled is what was noted by [Source.Settle], and whether this session has switched the routing, and not led it back.
+func (s *Source) Settled(ctx context.Context) (settled, switched bool, err error) {
+	err = s.with(ctx, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `
+			select exists (select from instar.settled where enterprise_id = $1 and session = $2), exists (select from instar.attempt where enterprise_id = $1 and session = $2 and previous is not null)`,
+			s.Enterprise, s.Session).Scan(&settled, &switched)
+	})
+	if pg.NotSetUp(err) {
+		err = nil
+	}
+	return settled, switched, err
 }
 
 // KeptOut is what was noted by [Source.KeepsOut].

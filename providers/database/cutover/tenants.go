@@ -11,6 +11,7 @@ type Tenant struct {
 	Enterprise string   // empty where only triggers are left
 	Session    string   // that has the tenant, or had it last
 	Ended      bool     // the session
+	Switched   bool     // by the session, which has not led the routing back
 	Away       bool     // the routing leads elsewhere, or the tenant is closed
 	Fenced     []string // tables that refuse its writers
 	Passed     []string // tables of which a fence that was lifted could not be dropped yet
@@ -41,12 +42,12 @@ func (s *Source) Tenants(ctx context.Context) (list []Tenant, err error) {
 			return err
 		}
 		rows, err = conn.Query(ctx, `
-			select a.enterprise_id, a.session, a.ended, coalesce(r.isolation_mode::text, $1) <> $1 or coalesce(r.database_name, '') <> '' from instar.attempt a left join `+s.runtime()+` r on `+SameTenant(s.runtime())+` order by 1`, Shared)
+			select a.enterprise_id, a.session, a.ended, a.previous is not null, coalesce(r.isolation_mode::text, $1) <> $1 or coalesce(r.database_name, '') <> '' from instar.attempt a left join `+s.runtime()+` r on `+SameTenant(s.runtime())+` order by 1`, Shared)
 		if err != nil {
 			return err
 		}
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Tenant, err error) {
-			return t, row.Scan(&t.Enterprise, &t.Session, &t.Ended, &t.Away)
+			return t, row.Scan(&t.Enterprise, &t.Session, &t.Ended, &t.Switched, &t.Away)
 		})
 		return err
 	})
