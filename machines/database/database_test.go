@@ -172,6 +172,9 @@ func law() machinetest.Law {
 	l["reverting"] = map[string][]string{"rollback": {"reverting"}, "undone": {"rolled_back", "reverting", "ready"}, "undo-failed": {"reverting"}}
 	l["deprovisioning"] = map[string][]string{"rollback": {"deprovisioning"}, "undone": {"deprovisioned", "deprovisioning"}, "undo-failed": {"deprovisioning"}}
 	l["requested"]["planned"] = []string{"allocating_db", "requested", "cancelled"}
+	for _, failed := range []string{"plan-failed", "timed-out"} { // of a dry run
+		l["requested"][failed] = append(l["requested"][failed], "cancelled")
+	}
 	l["requested"]["approve"] = []string{"allocating_db"}
 	l["migrating_data"]["progressed"] = []string{"migrating_data"}
 	l["switching"] = map[string][]string{"switched": {"ready"}, "switch-failed": {"failed"}, "timed-out": {"failed"}}

@@ -512,6 +512,9 @@ func law() machinetest.Law {
 		}
 	}
 	l["requested"]["planned"] = []string{"allocating_instance", "requested", "cancelled"}
+	for _, failed := range []string{"plan-failed", "timed-out"} { // of a dry run
+		l["requested"][failed] = append(l["requested"][failed], "cancelled")
+	}
 	l["requested"]["approve"] = []string{"allocating_instance"}
 	l["running_migrations"]["migrated"] = []string{"migrating_data", "configuring_domain"}
 	l["deploying_app"]["rolling"] = []string{"deploying_app"}

@@ -52,6 +52,7 @@ func (k *Kind[D]) Rest(s *machines.Tx[D]) {
 
 // planned takes a plan, and tells of it.
 func (k *Kind[D]) planned(s *machines.Tx[D], g *Stage) {
+	s.Fail(nil) // of an earlier attempt
 	more := map[string]any{}
 	k.Take(k, s, g, more)
 	for _, event := range g.Ended {
@@ -66,6 +67,15 @@ func (k *Kind[D]) planOnly(g *Stage) func(*machines.Tx[D]) {
 		k.Transitioned(s)
 		k.Rest(s)
 	}
+}
+
+// planFailed: a dry run that has failed has made nothing, so it holds nothing.
+func (k *Kind[D]) planFailed(s *machines.Tx[D]) {
+	f := k.Failure(s)
+	k.Tell(s, EventTimeout, map[string]any{"state": s.State()})
+	k.tell(s, "cancelled", map[string]any{"reason": "dry run", "error": f, "durationMs": k.spent(s)})
+	k.Transitioned(s)
+	k.Rest(s)
 }
 
 func (k *Kind[D]) await(g *Stage) func(*machines.Tx[D]) {

@@ -148,9 +148,12 @@ func (k *Kind[D]) undoEnded() []string {
 func (k *Kind[D]) PlanEdges(g *Stage) []edge[D] {
 	at, next := only(g.State), k.Stage(g.Next, "")
 	dry := k.guarded("dry run", "", func(s *machines.Tx[D], p Phase) bool { return p == Executing && k.DryRun(s) })
+	over := And(dry, "no attempts left", func(s *machines.Tx[D]) bool { return !k.mayRetry(g).Holds(s) })
 	asks := k.guarded("needs approval", "", func(s *machines.Tx[D], p Phase) bool { return p == Executing && k.Approval(s) })
 	return []edge[D]{
 		{From: at, On: g.Done, If: dry, To: Cancelled, Do: k.planOnly(g), Emit: append(slices.Clone(g.Ended), k.event("cancelled"), EventTransitioned)},
+		{From: at, On: g.Failed, If: over, To: Cancelled, Do: k.planFailed, Emit: only(k.event("cancelled"), EventTransitioned)},
+		{From: at, On: Timeout, If: over, To: Cancelled, Do: k.planFailed, Emit: only(EventTimeout, k.event("cancelled"), EventTransitioned)},
 		{From: at, On: g.Done, If: asks, To: machines.Same, Reenter: true, Do: k.await(g), Emit: append(slices.Clone(g.Ended), k.event("waiting"))},
 		{From: at, On: CommandApprove, If: k.In(WaitingApproval), To: g.Next, Do: k.approve(next), Emit: only(k.event("approved"), EventTransitioned, next.Started), Effects: only(next.Effect)},
 	}
