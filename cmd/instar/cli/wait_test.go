@@ -19,6 +19,8 @@ func TestAWaitEndsWithWhatTheCommandHasBegun(t *testing.T) {
 	const (
 		undoing = `,"effects":{"undo":{"id":"a"}}`
 		stuck   = `,"data":{"phase":"rollback_stuck"}`
+		asks    = `,"data":{"phase":"waiting_approval"}`
+		paused  = `,"data":{"phase":"paused"}`
 		since   = `,"since":"` + last + `"`
 		upgrade = "instance_provisioning upgrade --wait"
 		move    = "database_provisioning "
@@ -31,21 +33,27 @@ func TestAWaitEndsWithWhatTheCommandHasBegun(t *testing.T) {
 		code    int
 		said    string
 	}{
-		"undone":           {move + "rollback --wait", "failed", "", []string{`"failed"` + undoing + why(began), `"rolled_back"` + why(began)}, 0, "rolled_back"},
-		"not undone":       {move + "rollback --wait", "failed", "", []string{`"failed"` + undoing + why(began), `"failed"` + why(began)}, command.ExitFailed, "ended failed: WHY: because"},
-		"in a row":         {move + "rollback --wait", "failed", "failed", []string{`"failed"` + undoing + why(began), `"rolled_back"` + why(began)}, 0, "rolled_back"},
-		"reverted":         {move + "revert --yes --wait", "reverting", "", []string{`"reverting"` + undoing, `"rolled_back"`}, 0, "rolled_back"},
-		"turned back":      {move + "revert --yes --wait", "reverting", "", []string{`"reverting"` + undoing, `"ready"` + why(later)}, command.ExitFailed, "stays ready: WHY: because"},
-		"stuck":            {move + "revert --yes --wait", "reverting", "", []string{`"reverting"` + undoing + stuck, `"reverting"` + stuck}, command.ExitFailed, "is stuck in reverting"},
-		"stuck in a stage": {move + "cancel --wait", "migrating_data", "", []string{`"migrating_data"` + undoing, `"migrating_data"` + stuck + why(later)}, command.ExitFailed, "is stuck in migrating_data: not everything could be taken back: WHY: because"},
-		"rotated":          {move + "rotate --wait", "ready", "", []string{`"ready","effects":{"rotate":{"id":"a"}}`, `"ready"`}, 0, "ready"},
-		"not rotated":      {move + "rotate --wait", "ready", "", []string{`"ready","effects":{"rotate":{"id":"a"}}`, `"ready"` + why(later)}, command.ExitFailed, "stays ready: WHY: because"},
-		"upgraded":         {upgrade, "upgrading", "", []string{`"upgrading"` + why(before), `"ready"` + why(before) + since}, 0, "ready"},
-		"withdrawn":        {upgrade, "upgrading", "", []string{`"upgrading"`, `"withdrawing"` + why(later), `"ready"` + why(later) + since}, command.ExitFailed, "stays ready: WHY: because"},
-		"wait undone":      {move + "wait", "", "", []string{`"failed"` + undoing, `"rolled_back"`}, 0, "rolled_back"},
-		"wait for undone":  {move + "wait --for state=rolled_back", "", "failed", []string{`"failed"` + undoing, `"rolled_back"`}, 0, "rolled_back"},
-		"wait not undone":  {move + "wait", "", "", []string{`"failed"` + undoing, `"failed"` + stuck}, command.ExitFailed, "ended failed"},
-		"wait stuck":       {move + "wait", "", "", []string{`"reverting"` + undoing, `"reverting"` + stuck}, command.ExitFailed, "is stuck in reverting"},
+		"undone":            {move + "rollback --wait", "failed", "", []string{`"failed"` + undoing + why(began), `"rolled_back"` + why(began)}, 0, "rolled_back"},
+		"not undone":        {move + "rollback --wait", "failed", "", []string{`"failed"` + undoing + why(began), `"failed"` + why(began)}, command.ExitFailed, "ended failed: WHY: because"},
+		"in a row":          {move + "rollback --wait", "failed", "failed", []string{`"failed"` + undoing + why(began), `"rolled_back"` + why(began)}, 0, "rolled_back"},
+		"reverted":          {move + "revert --yes --wait", "reverting", "", []string{`"reverting"` + undoing, `"rolled_back"`}, 0, "rolled_back"},
+		"turned back":       {move + "revert --yes --wait", "reverting", "", []string{`"reverting"` + undoing, `"ready"` + why(later)}, command.ExitFailed, "stays ready: WHY: because"},
+		"stuck":             {move + "revert --yes --wait", "reverting", "", []string{`"reverting"` + undoing + stuck, `"reverting"` + stuck}, command.ExitFailed, "is stuck in reverting"},
+		"stuck in a stage":  {move + "cancel --wait", "migrating_data", "", []string{`"migrating_data"` + undoing, `"migrating_data"` + stuck + why(later)}, command.ExitFailed, "is stuck in migrating_data: not everything could be taken back: WHY: because"},
+		"rotated":           {move + "rotate --wait", "ready", "", []string{`"ready","effects":{"rotate":{"id":"a"}}`, `"ready"`}, 0, "ready"},
+		"not rotated":       {move + "rotate --wait", "ready", "", []string{`"ready","effects":{"rotate":{"id":"a"}}`, `"ready"` + why(later)}, command.ExitFailed, "stays ready: WHY: because"},
+		"upgraded":          {upgrade, "upgrading", "", []string{`"upgrading"` + why(before), `"ready"` + why(before) + since}, 0, "ready"},
+		"withdrawn":         {upgrade, "upgrading", "", []string{`"upgrading"`, `"withdrawing"` + why(later), `"ready"` + why(later) + since}, command.ExitFailed, "stays ready: WHY: because"},
+		"wait undone":       {move + "wait", "", "", []string{`"failed"` + undoing, `"rolled_back"`}, 0, "rolled_back"},
+		"wait for undone":   {move + "wait --for state=rolled_back", "", "failed", []string{`"failed"` + undoing, `"rolled_back"`}, 0, "rolled_back"},
+		"wait not undone":   {move + "wait", "", "", []string{`"failed"` + undoing, `"failed"` + stuck}, command.ExitFailed, "ended failed"},
+		"asks for approval": {move + "request --approval --wait", "requested", "", []string{`"requested","effects":{"plan":{"id":"a"}}`, `"requested"` + asks}, 0, "waits for approve: instar database_provisioning approve acme/move"},
+		"wait for approval": {move + "wait", "", "", []string{`"requested"` + asks}, 0, "waits for approve: instar database_provisioning approve acme/move"},
+		"no approval":       {move + "wait --for state=ready --timeout 100ms", "", "", []string{`"requested"` + asks}, command.ExitTimeout, "still requested after 100ms; it waits for approve\ntry: instar database_provisioning approve acme/move"},
+		"paused":            {move + "pause --wait", "migrating_data", "", []string{`"migrating_data","effects":{"halt":{"id":"a"}}` + paused, `"migrating_data"` + paused}, 0, "waits for resume"},
+		"get":               {move + "get", "", "", []string{`"requested","allowedCommands":["approve","resume"],"forbiddenCommands":{"resume":"its phase is not paused"}` + asks}, 0, "Takes        approve\n"},
+		"a dry run failed":  {move + "request --dry-run --wait", "requested", "", []string{`"requested","effects":{"plan":{"id":"a"}}`, `"cancelled"` + why(later)}, command.ExitFailed, "stays cancelled: WHY: because"},
+		"wait stuck":        {move + "wait", "", "", []string{`"reverting"` + undoing, `"reverting"` + stuck}, command.ExitFailed, "is stuck in reverting"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

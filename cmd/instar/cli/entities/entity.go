@@ -18,6 +18,8 @@ type entity struct {
 	machines.Entity
 	Revision uint64   `json:"revision"`
 	Allowed  []string `json:"allowedCommands"`
+	// Refused are those of Allowed that a guard refuses now, each with what would be answered. Only an entity that is read by itself has them.
+	Refused map[string]string `json:"forbiddenCommands"`
 
 	fields map[string]any // the same, for dotted paths
 	raw    []byte
@@ -45,6 +47,9 @@ func (e *entity) id() string {
 
 // why is the reason of the state that the entity is in, in one line.
 func (e *entity) why() string {
+	if next := awaits(e); next != "" {
+		return "waits for " + next
+	}
 	if e.LastError != nil {
 		return output.Line(e.LastError.Error())
 	}
@@ -107,7 +112,7 @@ func describe(s *command.Session, m *machines.Machine, e *entity, page string) e
 	for _, name := range slices.Sorted(maps.Keys(e.Timers)) {
 		line("Timer", "%s in %s", name, output.Age(now, e.Timers[name].At))
 	}
-	line("Takes", "%s", strings.Join(e.Allowed, ", "))
+	line("Takes", "%s", strings.Join(slices.DeleteFunc(slices.Clone(e.Allowed), func(c string) bool { _, no := e.Refused[c]; return no }), ", "))
 	line("Page", "%s", page)
 	_, err := fmt.Fprint(s.Out, b.String())
 	return err

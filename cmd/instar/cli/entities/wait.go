@@ -41,6 +41,7 @@ func wait(s *command.Session, cmd *cobra.Command, m *machines.Machine, args []st
 		return err
 	}
 	if text == "settled" {
+		said(s, m, e)
 		return ended(m, e)
 	}
 	return nil

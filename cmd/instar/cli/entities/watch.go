@@ -144,13 +144,16 @@ func until(s *command.Session, m *machines.Machine, id string, from uint64, most
 	if err == nil || ctx.Err() == nil || s.Ctx.Err() != nil {
 		return last, about(err, m, id)
 	}
-	state := "unknown"
+	state, then, try := "unknown", "the server goes on with it", "wait "+id+" --for settled"
 	if last != nil {
 		state = last.State
+		if next := awaits(last); next != "" {
+			then, try = "it waits for "+next, next+" "+id
+		}
 	}
 	return last, &command.Error{
-		Code: command.ExitTimeout, Err: fmt.Errorf("%s is still %s after %s; the server goes on with it", Name(m, id), state, most),
-		Try: fmt.Sprintf("instar %s wait %s --for settled", m.Name, id),
+		Code: command.ExitTimeout, Err: fmt.Errorf("%s is still %s after %s; %s", Name(m, id), state, most, then),
+		Try: fmt.Sprintf("instar %s %s", m.Name, try),
 	}
 }
 
@@ -173,6 +176,7 @@ func settle(s *command.Session, m *machines.Machine, sent, id string, r *result,
 	if err != nil {
 		return nil, err
 	}
+	said(s, m, e)
 	version := r.Version
 	r.State, r.Version, r.Revision, r.Generation = e.State, e.Version, e.Revision, e.Generation
 	if failed = ended(m, e); failed != nil || e.LastError == nil || !slices.ContainsFunc(m.Edges, func(g machines.EdgeInfo) bool { return g.On == sent && g.From == e.State }) {
@@ -225,12 +229,27 @@ func begins(m *machines.Machine, sent, state string) (effects []string) {
 // underWay reports whether an entity goes on without a further command: it is in a transitional state and does not stand there, or one of some effects is under way.
 func underWay(m *machines.Machine, e *entity, begun []string) bool {
 	st, _ := m.State(e.State)
-	return st.Transitional && !stands(e) || slices.ContainsFunc(begun, func(effect string) bool { return e.Effects[effect].ID != "" })
+	return st.Transitional && !stands(e) && awaits(e) == "" || slices.ContainsFunc(begun, func(effect string) bool { return e.Effects[effect].ID != "" })
 }
 
 // stands reports whether something of the entity could not be taken back, so that it waits for somebody. All machines of sessions have this phase, in each state that an undo may be in.
 func stands(e *entity) bool {
 	return len(e.Effects) == 0 && output.At(e.fields, "data.phase") == "rollback_stuck"
+}
+
+// awaits is the command without which an entity does not go on, or "". All machines of sessions have these phases.
+func awaits(e *entity) string {
+	if len(e.Effects) > 0 {
+		return ""
+	}
+	return map[string]string{"waiting_approval": "approve", "paused": "resume"}[output.At(e.fields, "data.phase")]
+}
+
+// said tells people of an entity that waits for a command.
+func said(s *command.Session, m *machines.Machine, e *entity) {
+	if next := awaits(e); next != "" && s.Format.Human() {
+		s.Say("%s waits for %s: instar %[3]s %[2]s %[4]s", Name(m, e.id()), next, m.Name, e.id())
+	}
 }
 
 // ended is an error when the entity is in a failed state, or stands on its way.
