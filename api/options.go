@@ -65,8 +65,8 @@ type Options struct {
 	// TraceURL, with {trace} in the place of an id, and GrafanaURL are addresses that the console links to; empty has none.
 	TraceURL, GrafanaURL string
 
-	// RequireIfMatch names the machines whose commands are refused without If-Match, unless they begin a life.
-	RequireIfMatch []string
+	RequireIfMatch []string          // the machines whose commands are refused without If-Match, unless they begin a life
+	Absent         map[string]string // by words of paths that there would be with it, a section of the configuration
 
 	// Admit, when set, says why what a command asks for can never be done, although its schema holds, or not now. Its error is the answer:
 	// 422, with the text, or the [*problem.Problem] that it is. It is asked at every door, before the command is stored; the key is empty for all entities of a batch.

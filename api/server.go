@@ -87,7 +87,7 @@ func (s *Server) open(o *Options) (err error) {
 	defer cancel()
 	if s.rest, err = rest.New(rest.Options{
 		Tokens: o.Tokens, Users: o.Users, Open: o.Open, ReadOnly: o.ReadOnlyUI, Page: console.Pages(), Hosts: o.Hosts, Connections: o.Limits.Connections, Watches: o.Limits.Watches, Waits: o.Limits.Waits, Questions: o.Limits.Questions,
-		Rate: limits.Pace{PerSecond: o.Limits.Rate, Burst: o.Limits.Burst}, Timeouts: o.Timeouts, TurnWithin: o.AnswerWithin, NC: o.NC, Version: o.Version.Version, Registry: o.Registry, Tracer: o.Tracer, Log: o.Log,
+		Rate: limits.Pace{PerSecond: o.Limits.Rate, Burst: o.Limits.Burst}, Timeouts: o.Timeouts, TurnWithin: o.AnswerWithin, NC: o.NC, Version: o.Version.Version, Absent: o.Absent, Registry: o.Registry, Tracer: o.Tracer, Log: o.Log,
 	}); err != nil {
 		return err
 	}

@@ -66,6 +66,9 @@ func (a *app) openAPI(ctx context.Context) error {
 		Version: admin.Version{Version: b.Version, Commit: b.Commit, Built: b.Date}, Profile: a.profile(), Program: a.cfg.Program(),
 		Registry: a.registry, Tracer: tracer(), Log: a.log,
 	}
+	if a.opts.Absent != nil {
+		doors.Absent = a.opts.Absent(a.cfg)
+	}
 	for _, set := range each(a, func(h *Host) []func(*api.Options) { return h.doors }) {
 		set(&doors)
 	}

@@ -18,8 +18,7 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// Options are what a server runs besides its configuration: which lifecycles there are, and what serves them. Those that ship are
-// put together in server/builtin, and an application adds its own.
+// Options are what a server runs besides its configuration: which lifecycles there are, and what serves them. Those that ship are put together in server/builtin, and an application adds its own.
 type Options struct {
 	// Machines are the lifecycles, in the order in which they are shown.
 	Machines []*machines.Machine
@@ -27,8 +26,10 @@ type Options struct {
 	// Providers serve the machines that need more than their table, by the name of the machine. A machine with effects needs one.
 	Providers map[string]Provider
 
-	// Open, when set, is called once on every node, after the providers were opened and before anything acts: with the server as they see
-	// it. It may add machines ([Host.AddMachine]), and what keeps the host may do so later. An error ends the server.
+	// Absent are words of paths that are there only with a section of the configuration which it lacks, and that section: who asks for a path that has all words of a key is told so. Nil is none.
+	Absent func(config.Config) map[string]string
+
+	// Open, when set, is called once on every node, after the providers were opened and before anything acts: with the server as they see it. It may add machines ([Host.AddMachine]), and what keeps the host may do so later. An error ends the server.
 	Open func(context.Context, *Host) error
 
 	// Programs are run instead of the command line when the first argument is their name: what providers start this binary again for, or bring for users.
@@ -43,9 +44,8 @@ type Options struct {
 
 // Provider is what serves one machine on every node.
 type Provider struct {
-	// Open starts what performs the machine's effects, before the first command is taken. An error ends the server, or the addition of the
-	// machine ([Host.AddMachine]). Its context ends when these are given up while it runs; what it starts with it lives on after that. Nil
-	// performs nothing: the machine has no effects.
+	// Open starts what performs the machine's effects, before the first command is taken. An error ends the server, or the addition of the machine ([Host.AddMachine]). Its context ends when these are given up
+	// while it runs; what it starts with it lives on after that. Nil performs nothing: the machine has no effects.
 	Open func(context.Context, *Host) (Work, error)
 
 	// Decoder makes a function that decodes the values of the machine for its index, where [index.Meta.Value] holds them. Nil keeps

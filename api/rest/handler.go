@@ -210,10 +210,21 @@ func (rt *Router) unmatched(w http.ResponseWriter, r *http.Request) {
 	}
 	id := requestID(w)
 	if len(allow) == 0 || slices.Contains(allow, r.Method) {
-		problem.New(machines.CodeNotFound, "there is no such path; GET /v1/machines names the machines that this server has, and some are there only with their section of the configuration").Write(w, r, id)
+		problem.New(machines.CodeNotFound, rt.server.noPath(r.URL.Path)).Write(w, r, id)
 		return
 	}
 	problem.New(problem.CodeMethod, "the path is not offered for this method").With("Allow", strings.Join(allow, ", ")).Write(w, r, id)
+}
+
+// noPath is what is said of a path that is not there.
+func (s *Server) noPath(path string) string {
+	parts := strings.Split(path, "/")
+	for words, section := range s.o.Absent {
+		if !slices.ContainsFunc(strings.Fields(words), func(word string) bool { return !slices.Contains(parts, word) }) {
+			return "there is no such path: it is there only with the section " + section + " of the configuration, which this server lacks"
+		}
+	}
+	return "there is no such path; GET /v1/machines names the machines that this server has"
 }
 
 // Traceparent is the W3C trace context of a request, as commands carry it.

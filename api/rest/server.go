@@ -35,8 +35,9 @@ type Options struct {
 	Timeouts                               Timeouts      // what is 0 is as in [DefaultTimeouts]
 	TurnWithin                             time.Duration // a read whose turn does not come within it is refused
 
-	NC       *nats.Conn // asked only whether it is connected, by those who explain an error
-	Version  string     // of the document
+	NC       *nats.Conn        // asked only whether it is connected, by those who explain an error
+	Version  string            // of the document
+	Absent   map[string]string // by words of paths that there would be with it, a section of the configuration
 	Registry *prometheus.Registry
 	Tracer   trace.Tracer
 	Log      *slog.Logger

@@ -67,6 +67,22 @@ func TestNewcomers(t *testing.T) {
 		require.Equal(t, command.ExitUsage, code)
 		require.Contains(t, out, "an instance is named")
 	})
+	t.Run("WhatNeedsASectionOfTheConfigurationNamesIt", func(t *testing.T) {
+		for section, lines := range map[string][]string{
+			"tenants":  {"audit", "tenant-size ls", "tenant-leftovers", "database_provisioning request acme/move"},
+			"domains":  {"domain ls"},
+			"platform": {"instance_provisioning request acme/shop"},
+		} {
+			for _, line := range lines {
+				code, out := w.cli(strings.Fields(line)...)
+				require.Equal(t, command.ExitNotFound, code, out)
+				require.Contains(t, out, "only with the section "+section+" of the configuration", line)
+			}
+		}
+		code, out := w.cli("service", "get", "audit")
+		require.Equal(t, command.ExitNotFound, code)
+		require.NotContains(t, out, "section")
+	})
 	t.Run("Completion", func(t *testing.T) {
 		for want, args := range map[string][]string{"READY": {"service", "ls", "--state", ""}, "sim:ok": {"service", "create", "x", "--image", ""}, "ngx": {"discover", ""}} {
 			line := append([]string{"__complete", args[0], "--server=" + w.url}, args[1:]...)

@@ -15,6 +15,7 @@ import (
 	"github.com/bcc94042/instar/machines/task"
 	process "github.com/bcc94042/instar/providers/process/builtin"
 	"github.com/bcc94042/instar/server"
+	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/server/domains"
 	"github.com/bcc94042/instar/server/instances"
 	"github.com/bcc94042/instar/server/keyset"
@@ -41,9 +42,29 @@ func Options() server.Options {
 			domain.Machine.Name:       domains.Provider(),
 			machine.Machine.Name:      platform.Provider(),
 		},
+		Absent: absent,
 		Programs: map[string]server.Program{
 			"run-template":  {Run: process.Main},
 			"tenant-keyset": {Doc: "FILE: Make the keyset that credentials of tenants and private keys are sealed with", Run: keyset.Program},
 		},
 	}
+}
+
+// absent are words of paths that there are only with sections of the configuration which this one lacks, and those sections.
+func absent(c config.Config) map[string]string {
+	lacks := map[string]string{}
+	if !c.Tenants.On() {
+		for _, word := range []string{"audit", "tenant-sizes", "tenant-leftovers", database.Machine.Plural} {
+			lacks[word] = "tenants"
+		}
+	}
+	if !c.Domains.On() {
+		lacks[domain.Machine.Plural] = "domains"
+	}
+	if !c.Platform.On() {
+		lacks[machine.Machine.Plural] = "platform"
+	} else if !c.Platform.Logs {
+		lacks[machine.Machine.Plural+" logs"] = "platform.logs"
+	}
+	return lacks
 }
