@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bcc94042/instar/cmd/instar/cli/audits"
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
 	"github.com/bcc94042/instar/cmd/instar/cli/entities"
 	"github.com/bcc94042/instar/cmd/instar/cli/outboxes"
@@ -63,7 +64,7 @@ precondition), 5 not allowed, 6 still under way when the wait ended, 7 ended in 
 		&cobra.Group{ID: command.GroupMachines, Title: "Machines:"},
 		&cobra.Group{ID: command.GroupLook, Title: "Inspect and repair:"},
 	)
-	root.AddCommand(devCommand(p), serveCommand(p), backupCommand(p), restoreCommand(p), clusterCommand(), nodeCommand(p), tokenCommand(), entities.Generic(p), entities.Tables(p), discoverCommand(p), deadCommand(p), auditCommand(p), outboxes.Command(p), sizes.Command(p), sizes.Leftovers(p), demos(p), opCommand(p), whyCommand(p), ctxCommand(), doctorCommand(p), versionCommand(p),
+	root.AddCommand(devCommand(p), serveCommand(p), backupCommand(p), restoreCommand(p), clusterCommand(), nodeCommand(p), tokenCommand(), entities.Generic(p), entities.Tables(p), discoverCommand(p), deadCommand(p), audits.Command(p), outboxes.Command(p), sizes.Command(p), sizes.Leftovers(p), demos(p), opCommand(p), whyCommand(p), ctxCommand(), doctorCommand(p), versionCommand(p),
 		documentCommand(p, "openapi", "/openapi.json", "Print the server's HTTP interface as OpenAPI"),
 		documentCommand(p, "asyncapi", "/asyncapi.json", "Print the server's NATS interface as AsyncAPI"))
 	root.AddCommand(entities.Commands(p)...)

@@ -1,4 +1,5 @@
-package cli
+// Package audits has the command about the audit of tenants: its records, an export of them, and the check of both.
+package audits
 
 import (
 	"bufio"
@@ -23,12 +24,12 @@ import (
 	"github.com/bcc94042/instar/streams/audit"
 )
 
-const auditPath = "/v1/audit"
+const path = "/v1/audit"
 
-// auditCommand is about the records of what was done with tenants.
-func auditCommand(p *command.Program) *cobra.Command {
+// Command is about the records of what was done with tenants.
+func Command(p *command.Program) *cobra.Command {
 	g := command.ClientFlags(&cobra.Command{
-		Use: "audit", Short: "The audit of tenants: who has changed what, and when", Args: command.Arguments(), RunE: p.Asking(auditList), GroupID: command.GroupLook,
+		Use: "audit", Short: "The audit of tenants: who has changed what, and when", Args: command.Arguments(), RunE: p.Asking(list), GroupID: command.GroupLook,
 		Example: "  instar audit --tenant acme --since 2026-01-01T00:00:00Z\n  instar audit export audit.jsonl\n  instar audit verify audit.jsonl",
 	})
 	fs := g.Flags()
@@ -44,10 +45,10 @@ func auditCommand(p *command.Program) *cobra.Command {
 	}
 	fs.Int("limit", 0, "at most so many (default: all)")
 	g.AddCommand(&cobra.Command{
-		Use: "export FILE", Short: "Append the records that the file lacks, as JSON lines, as far as they follow those that it has", Args: command.Arguments("FILE"), RunE: p.Asking(auditExport),
+		Use: "export FILE", Short: "Append the records that the file lacks, as JSON lines, as far as they follow those that it has", Args: command.Arguments("FILE"), RunE: p.Asking(export),
 		Long: "It appends the records that the file lacks, as JSON lines. It fails where the records of the server do not follow those of the file: some were removed or changed since, or are older than records become. What it has appended until then stays. So run it from time to time, before records have their age.",
 	}, &cobra.Command{
-		Use: "verify [FILE]", Short: "Check that no record was changed, removed or put in another one's place", Args: cobra.MaximumNArgs(1), RunE: p.Asking(auditVerify),
+		Use: "verify [FILE]", Short: "Check that no record was changed, removed or put in another one's place", Args: cobra.MaximumNArgs(1), RunE: p.Asking(verify),
 		Long: "It checks the chains of the server from their beginning. With a file of export it checks that, too, that the records which both have are the same, and that the chains of the server go on behind it: who has written the chains of the server anew cannot have changed the file.",
 	})
 	return g
@@ -65,7 +66,7 @@ func readRecord(raw json.RawMessage) (record, error) {
 	return r, nil
 }
 
-func auditList(s *command.Session, cmd *cobra.Command, _ []string) error {
+func list(s *command.Session, cmd *cobra.Command, _ []string) error {
 	query := url.Values{}
 	for _, name := range []string{"tenant", "actor", "resource", "class", "since", "until"} {
 		if v, _ := cmd.Flags().GetString(name); v != "" { // declared above
@@ -73,7 +74,7 @@ func auditList(s *command.Session, cmd *cobra.Command, _ []string) error {
 		}
 	}
 	limit, _ := cmd.Flags().GetInt("limit")
-	all, err := command.Pages(s, auditPath, query, limit, readRecord)
+	all, err := command.Pages(s, path, query, limit, readRecord)
 	if err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ type chains struct {
 // newChains asks the server how long it keeps records.
 func newChains(s *command.Session) (*chains, error) {
 	var page struct{ Ends map[string]audit.ChainEnd }
-	err := s.JSON(s.Ctx, client.Request{Path: auditPath, Query: url.Values{"limit": {"1"}}}, &page)
+	err := s.JSON(s.Ctx, client.Request{Path: path, Query: url.Values{"limit": {"1"}}}, &page)
 	return &chains{by: chainsOf(page.Ends), lives: page.Ends, kept: map[string][]string{}, now: time.Now()}, err
 }
 
@@ -224,7 +225,7 @@ func (c *chains) server(s *command.Session, after string, take func([]json.RawMe
 			NextCursor string                    `json:"nextCursor"`
 			Ends       map[string]audit.ChainEnd `json:"ends"`
 		}
-		if err := s.JSON(s.Ctx, client.Request{Path: auditPath, Query: query}, &page); err != nil {
+		if err := s.JSON(s.Ctx, client.Request{Path: path, Query: query}, &page); err != nil {
 			return err
 		}
 		if page.Ends == nil {
@@ -286,7 +287,7 @@ func (c *chains) told(s *command.Session) {
 	}
 }
 
-func auditVerify(s *command.Session, _ *cobra.Command, args []string) error {
+func verify(s *command.Session, _ *cobra.Command, args []string) error {
 	c, err := newChains(s)
 	if err == nil && len(args) > 0 {
 		c.own, err = chainsOf(c.lives), c.file(s, args[0], false)
@@ -301,7 +302,7 @@ func auditVerify(s *command.Session, _ *cobra.Command, args []string) error {
 	return nil
 }
 
-func auditExport(s *command.Session, _ *cobra.Command, args []string) error {
+func export(s *command.Session, _ *cobra.Command, args []string) error {
 	c, err := newChains(s)
 	if err == nil {
 		err = c.file(s, args[0], true)
