@@ -55,7 +55,7 @@ func (l *Log) Routes(r *rest.Router) []*rest.Route {
 		Description: "One record for each change of a tenant's database, and for each that failed, oldest first. The records of a class are a chain: each has the hash of the one before it.",
 		Parameters: []*huma.Param{
 			rest.QueryParam("after", "The nextCursor of the page before: sequences by class, such as state-17.error-3", rest.Text(200)), rest.LimitParam(),
-			rest.QueryParam("tenant", "Only of this tenant", rest.Text(63)), rest.QueryParam("actor", "Only of this actor, by its id or type", rest.Text(256)),
+			rest.QueryParam("namespace", "Only of sessions of this namespace; all that the token sees without it, or for *", rest.Text(63)), rest.QueryParam("tenant", "Only of this tenant", rest.Text(63)), rest.QueryParam("actor", "Only of this actor, by its id or type", rest.Text(256)),
 			rest.QueryParam("resource", "Only about this resource, by its type or id", rest.Text(256)), rest.QueryParam("class", "Only of this class", &huma.Schema{Type: huma.TypeString, Enum: anyOf(streams.Classes)}),
 			rest.QueryParam("since", "Only what has happened then or later", moment()), rest.QueryParam("until", "Only what has happened before", moment()),
 		},
@@ -75,6 +75,7 @@ func anyOf(words []string) []any {
 type wanted struct {
 	after                   map[string]uint64
 	tenant, actor, resource string
+	namespace               string // empty is all
 	classes                 []string
 	since, until            time.Time
 	who                     auth.Identity
@@ -84,6 +85,13 @@ func parse(q *rest.Request) (w wanted, err error) {
 	w = wanted{after: map[string]uint64{}, tenant: q.Query.Get("tenant"), actor: q.Query.Get("actor"), resource: q.Query.Get("resource"), classes: streams.Classes, who: q.Who}
 	if class := q.Query.Get("class"); class != "" {
 		w.classes = []string{class}
+	}
+	if asked := q.Query.Get("namespace"); asked != "" {
+		ns, p := q.Who.Resolve(asked, true)
+		if p != nil {
+			return w, p
+		}
+		w.namespace = ns
 	}
 	if w.tenant != "" && streams.CheckLabel(w.tenant) != nil {
 		return w, problem.Invalid("query.tenant", problem.LabelRule)
@@ -113,6 +121,7 @@ func parse(q *rest.Request) (w wanted, err error) {
 func (w *wanted) holds(r *audit.Record) bool {
 	return (w.actor == "" || w.actor == r.Actor.ID || w.actor == r.Actor.Type) &&
 		(w.resource == "" || r.Resource != nil && (w.resource == r.Resource.ID || w.resource == r.Resource.Type)) &&
+		(w.namespace == "" || strings.HasPrefix(r.Target.SessionID, w.namespace+".")) &&
 		!r.Timestamp.Before(w.since) && (w.until.IsZero() || r.Timestamp.Before(w.until)) && w.who.Sees(r.Target.SessionID)
 }
 

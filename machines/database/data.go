@@ -155,7 +155,7 @@ type Plan struct {
 
 // Resource is what a session will make, or change.
 type Resource struct {
-	Kind string `json:"kind"` // template, database, role, slot, publication, subscription, trigger, routing, or quarantine: where an undo puts the database until its grace period is over
+	Kind string `json:"kind"` // template, database, role, slot, publication, subscription, trigger, runtime (the routing), or quarantine: where an undo puts the database until its grace period is over
 	Name string `json:"name"` // {a,b} are several, and * is a number that is not known yet
 	On   string `json:"on"`   // server NAME, shared database, or a table there
 }

@@ -117,7 +117,7 @@ func (j *job) resources() (list []machine.Resource, err error) {
 			add("trigger", t.String(), j.source.Triggers())
 		}
 	}
-	add("routing", shared, "public.tenant_runtime, "+j.body.Request.EnterpriseID)
+	add(machine.KindRuntime, shared, "public.tenant_runtime, "+j.body.Request.EnterpriseID)
 	add("quarantine", server, admin.Aside(j.spec))
 	return list, nil
 }

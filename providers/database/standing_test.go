@@ -131,7 +131,7 @@ func there(t *testing.T, p *database.Provider, planned []machine.Resource) {
 	require.Equal(t, map[string][]string{
 		"template": {template + " on server t1"}, "database": {"tenant_twice on server t1"}, "role": {"tenant_twice on server t1"},
 		"slot": {link + " on shared database", link + "_keys on shared database"}, "publication": {link + " on shared database", link + "_keys on shared database"}, "subscription": {link + " on server t1"},
-		"trigger": of["trigger"], "routing": {"public.tenant_runtime, twice on shared database"}, "quarantine": of["quarantine"],
+		"trigger": of["trigger"], "runtime": {"public.tenant_runtime, twice on shared database"}, "quarantine": of["quarantine"],
 	}, of)
 	triggers := strings.Split(databasetest.Ask(t, p.Source, `select string_agg(distinct tgrelid::regclass::text, ',') from pg_trigger where starts_with(tgname, 'instar_fence_')`), ",")
 	require.Len(t, of["trigger"], len(triggers))

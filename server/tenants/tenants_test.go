@@ -141,6 +141,10 @@ func (w *world) audited(tenant, changes string) {
 		r, is := item.(map[string]any)["resource"].(map[string]any)
 		return !is || r["type"] != "database"
 	})), len(about))
+	_, elsewhere := ids("/v1/audit?limit=500&namespace=elsewhere&tenant="+tenant, "eventId")
+	require.Empty(w.T, elsewhere)
+	_, here := ids("/v1/audit?limit=500&namespace=default&tenant="+tenant, "eventId")
+	require.Len(w.T, here, len(records))
 	_, users := ids("/v1/audit?limit=500&actor=user&tenant="+tenant, "eventId")
 	require.NotEmpty(w.T, users)
 	require.Less(w.T, len(users), len(records))

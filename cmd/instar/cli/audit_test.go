@@ -14,6 +14,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/cmd/instar/cli/audits"
+	"github.com/bcc94042/instar/cmd/instar/cli/command"
+	"github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/machines/platform"
 	"github.com/bcc94042/instar/streams/audit"
 )
 
@@ -191,10 +195,46 @@ func TestAnExportKeepsWhatItHas(t *testing.T) {
 	require.Equal(t, strings.Join(l.lines, "\n")+"\n", string(text))
 
 	l.silent = true
+	file = filepath.Join(t.TempDir(), "none.jsonl")
 	for _, what := range []string{"export", "verify"} {
 		code, errs = run(what, file)
-		require.NotZero(t, code)
-		require.NotEqual(t, 7, code)
+		require.Equal(t, command.ExitAuth, code)
 		require.Contains(t, errs, "the token is of one namespace")
+		require.NoFileExists(t, file)
 	}
+}
+
+// What is no export is not one that somebody has changed.
+func TestWhatIsNoExportIsNamedSo(t *testing.T) {
+	t.Parallel()
+	l := &log{began: time.Now().Add(-time.Minute).UTC()}
+	l.write(t, 2, "alice")
+	srv := httptest.NewServer(l)
+	t.Cleanup(srv.Close)
+	run := func(args ...string) string {
+		t.Helper()
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, command.ExitUsage, execute(append(append([]string{"audit"}, args...), "--server", srv.URL), strings.NewReader(""), &stdout, &stderr), stderr.String())
+		return stderr.String()
+	}
+	dir := t.TempDir()
+	for text, name := range map[string]string{"first line\nsecond\n": "text", "{}": "object", `{"kind":"x"}` + "\n": "other"} {
+		file := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		for _, what := range []string{"verify", "export"} {
+			require.Contains(t, run(what, file), "is no export of the audit")
+		}
+	}
+	require.Contains(t, run("export", dir), "is a directory")
+	require.Contains(t, run("verify", "-n", "default"), "all namespaces")
+}
+
+// The types that the command names are those that machines make.
+func TestTheTypesOfResourcesAreNamed(t *testing.T) {
+	t.Parallel()
+	kinds := []string{
+		database.KindDatabase, database.KindReplication, database.KindFence, database.KindRuntime,
+		platform.KindSlug, platform.KindInstance, platform.KindStorage, platform.KindApp, platform.KindRoute, platform.KindDomain, platform.KindCert,
+	}
+	require.Equal(t, strings.Join(kinds, ", "), audits.Types)
 }

@@ -3,6 +3,7 @@ package audits
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +27,9 @@ import (
 
 const path = "/v1/audit"
 
+// Types of resources.
+const Types = "database, replication, fence, runtime, slug, instance, storage, app, route, domain, certificate"
+
 // Command is about the records of what was done with tenants.
 func Command(p *command.Program) *cobra.Command {
 	g := command.ClientFlags(&cobra.Command{
@@ -36,7 +40,7 @@ func Command(p *command.Program) *cobra.Command {
 	for _, f := range [][2]string{
 		{"tenant", "only of this tenant"},
 		{"actor", "only of this actor, by its id or type (user, system, scheduler)"},
-		{"resource", "only about this resource, by its type or id"},
+		{"resource", "only about this resource, by its id or type (" + Types + ")"},
 		{"class", "only of this class (" + strings.Join(streams.Classes, ", ") + ")"},
 		{"since", "only what has happened then or later (RFC 3339)"},
 		{"until", "only what has happened before"},
@@ -48,7 +52,7 @@ func Command(p *command.Program) *cobra.Command {
 		Use: "export FILE", Short: "Append the records that the file lacks, as JSON lines, as far as they follow those that it has", Args: command.Arguments("FILE"), RunE: p.Asking(export),
 		Long: "It appends the records that the file lacks, as JSON lines. It fails where the records of the server do not follow those of the file: some were removed or changed since, or are older than records become. What it has appended until then stays. So run it from time to time, before records have their age.",
 	}, &cobra.Command{
-		Use: "verify [FILE]", Short: "Check that no record was changed, removed or put in another one's place", Args: cobra.MaximumNArgs(1), RunE: p.Asking(verify),
+		Use: "verify [FILE]", Short: "Check that no record was changed, removed or put in another one's place", Args: command.Between(0, "FILE"), RunE: p.Asking(verify),
 		Long: "It checks the chains of the server from their beginning. With a file of export it checks that, too, that the records which both have are the same, and that the chains of the server go on behind it: who has written the chains of the server anew cannot have changed the file.",
 	})
 	return g
@@ -67,7 +71,7 @@ func readRecord(raw json.RawMessage) (record, error) {
 }
 
 func list(s *command.Session, cmd *cobra.Command, _ []string) error {
-	query := url.Values{}
+	query := s.Scoped(nil)
 	for _, name := range []string{"tenant", "actor", "resource", "class", "since", "until"} {
 		if v, _ := cmd.Flags().GetString(name); v != "" { // declared above
 			query.Set(name, v)
@@ -93,6 +97,10 @@ func list(s *command.Session, cmd *cobra.Command, _ []string) error {
 			}
 			g.Add(r.Timestamp.Local().Format(time.DateTime), r.Target.TenantID, r.Target.SessionID, r.EventType, state, resource, r.Actor.Type+" "+r.Actor.ID, result)
 		}
+		if len(all) == 0 {
+			s.Say("There are no such records. Resources are named by their type (%s), or by their id.", Types)
+			return nil
+		}
 		return g.Write(s.Out)
 	}
 	var raws []json.RawMessage
@@ -116,11 +124,19 @@ type chains struct {
 	now     time.Time
 }
 
-// newChains asks the server how long it keeps records.
-func newChains(s *command.Session) (*chains, error) {
+// newChains asks the server how long it keeps records, and whether who asks sees all of them.
+func newChains(s *command.Session, cmd *cobra.Command) (*chains, error) {
+	if cmd.Flags().Changed("namespace") {
+		return nil, command.Usagef("a chain has the records of all namespaces: leave out --namespace")
+	}
 	var page struct{ Ends map[string]audit.ChainEnd }
-	err := s.JSON(s.Ctx, client.Request{Path: path, Query: url.Values{"limit": {"1"}}}, &page)
-	return &chains{by: chainsOf(page.Ends), lives: page.Ends, kept: map[string][]string{}, now: time.Now()}, err
+	if err := s.JSON(s.Ctx, client.Request{Path: path, Query: url.Values{"limit": {"1"}}}, &page); err != nil {
+		return nil, err
+	}
+	if page.Ends == nil {
+		return nil, &command.Error{Code: command.ExitAuth, Err: errors.New("the token is of one namespace, and sees only parts of the chains; give one that is good for all (--token)")}
+	}
+	return &chains{by: chainsOf(page.Ends), lives: page.Ends, kept: map[string][]string{}, now: time.Now()}, nil
 }
 
 func chainsOf(ends map[string]audit.ChainEnd) map[string]*audit.Chain {
@@ -139,6 +155,13 @@ func classOf(line []byte) (string, error) {
 		return "", &audit.BreakError{Class: r.Class, Sequence: r.Sequence, Why: "there is no such class, or it cannot be read"}
 	}
 	return r.Class, nil
+}
+
+// recorded reports whether a line has anything of a record: what was changed in one still has the rest.
+func recorded(line []byte) bool {
+	var r audit.Record
+	_ = json.Unmarshal(line, &r)
+	return r.Class != "" || r.Sequence != 0 || r.Hash != "" || bytes.Contains(line, []byte(`"hash"`))
 }
 
 // next checks a record of the server. known is one that the file has, and the same.
@@ -175,11 +198,17 @@ func (c *chains) file(s *command.Session, path string, mayLack bool) error {
 		return err
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return command.Usagef("%s is a directory: name a file", path)
+	}
 	in := bufio.NewReaderSize(f, 1<<16)
 	for n := 1; ; n++ {
 		line, err := in.ReadBytes('\n')
 		if errors.Is(err, io.EOF) && len(line) == 0 {
 			return nil
+		}
+		if n == 1 && !recorded(line) {
+			return command.Usagef("%s is no export of the audit: its first line is no record", path)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: line %d is not complete: %w; remove it", path, n, err)
@@ -227,9 +256,6 @@ func (c *chains) server(s *command.Session, after string, take func([]json.RawMe
 		}
 		if err := s.JSON(s.Ctx, client.Request{Path: path, Query: query}, &page); err != nil {
 			return err
-		}
-		if page.Ends == nil {
-			return errors.New("the token is of one namespace, and sees only parts of the chains; give one that is good for all (--token)")
 		}
 		if err := c.page(page.Items, take); err != nil {
 			return err
@@ -287,8 +313,8 @@ func (c *chains) told(s *command.Session) {
 	}
 }
 
-func verify(s *command.Session, _ *cobra.Command, args []string) error {
-	c, err := newChains(s)
+func verify(s *command.Session, cmd *cobra.Command, args []string) error {
+	c, err := newChains(s, cmd)
 	if err == nil && len(args) > 0 {
 		c.own, err = chainsOf(c.lives), c.file(s, args[0], false)
 	}
@@ -302,8 +328,8 @@ func verify(s *command.Session, _ *cobra.Command, args []string) error {
 	return nil
 }
 
-func export(s *command.Session, _ *cobra.Command, args []string) error {
-	c, err := newChains(s)
+func export(s *command.Session, cmd *cobra.Command, args []string) error {
+	c, err := newChains(s, cmd)
 	if err == nil {
 		err = c.file(s, args[0], true)
 	}
