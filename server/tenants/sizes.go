@@ -50,7 +50,7 @@ func (c *catalogue) routes(r *rest.Router) []*rest.Route {
 			Responses:   map[string]*huma.Response{"200": {Description: "All sizes", Content: r.BodyOf(reflect.TypeFor[TenantSizes]())}},
 		}},
 		{Role: auth.Admin, Serve: func(q *rest.Request) error { return c.set(q, schema) }, Op: huma.Operation{
-			OperationID: "set-tenant-size", Method: http.MethodPut, Path: "/v1/tenant-sizes/{size}", Tags: tags, Summary: "Set which servers get databases of a size", Errors: []int{412, 503},
+			OperationID: "set-tenant-size", Method: http.MethodPut, Path: "/v1/tenant-sizes/{size}", Tags: tags, Summary: "Set which servers get databases of a size", Errors: []int{404, 412, 503},
 			Description: "It is for sessions that are planned from now on: a plan keeps its server. Databases that are there stay where they are.",
 			Parameters:  []*huma.Param{rest.HeaderParam("If-Match", "Refuse it unless the size is at this revision", `"42"`)},
 			RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}},
@@ -66,6 +66,9 @@ func (c *catalogue) show(q *rest.Request) error {
 	}
 	out := TenantSizes{Items: []TenantSize{}}
 	for _, e := range all {
+		if !e.Value.Set && len(e.Value.Regions) == 0 { // the configuration has it no more
+			continue
+		}
 		out.Items = append(out.Items, TenantSize{Name: e.Key, Size: e.Value, Revision: e.Revision})
 	}
 	return q.JSON(http.StatusOK, out)
@@ -86,7 +89,12 @@ func (c *catalogue) set(q *rest.Request, schema *huma.Schema) error {
 	size := q.PathValue("size")
 	next := Size{Regions: b.Regions, Set: true}
 	if b.Reset {
-		next = c.configured()[size]
+		var known bool
+		if next, known = c.configured()[size]; !known {
+			if p := c.gone(q.Context(), size); p != nil {
+				return p
+			}
+		}
 	}
 	if next.Regions == nil {
 		next.Regions = map[string][]string{}
@@ -105,13 +113,28 @@ func (c *catalogue) set(q *rest.Request, schema *huma.Schema) error {
 	return q.JSON(http.StatusOK, TenantSize{Name: size, Size: next, Revision: revision})
 }
 
+// gone refuses a size that nobody has set.
+func (c *catalogue) gone(ctx context.Context, size string) error {
+	e, err := c.sizes.Get(ctx, sizeKey+size)
+	if errors.Is(err, kv.ErrNotFound) || err == nil && !e.Value.Set {
+		return problem.New(machines.CodeNotFound, "there is no size "+size)
+	}
+	if errors.Is(err, kv.ErrCorrupt) {
+		return nil
+	}
+	return err
+}
+
 // check refuses what no database could be made on.
 func (c *catalogue) check(of Size) *problem.Problem {
 	for _, region := range slices.Sorted(maps.Keys(of.Regions)) {
 		if !machines.IsLabel(region) {
 			return problem.Invalid("body.regions", fmt.Sprintf("%q is no name of a region: %s", region, problem.LabelRule))
 		}
-		for _, name := range of.Regions[region] {
+		for i, name := range of.Regions[region] {
+			if slices.Contains(of.Regions[region][:i], name) {
+				return problem.Invalid("body.regions."+region, fmt.Sprintf("names the server %q twice", name))
+			}
 			if !c.has(name) {
 				return problem.Invalid("body.regions."+region, fmt.Sprintf("the configuration of this server (tenants.servers) has no server %q", name))
 			}

@@ -68,6 +68,34 @@ func TestSizesAreACatalogueThatTheConfigurationSeeds(t *testing.T) {
 	w.ends("late", "move", "ready")
 }
 
+// A size that neither the configuration has nor anybody has set is none.
+func TestASizeThatIsResetIsWhatTheConfigurationSays(t *testing.T) {
+	t.Parallel()
+	w := setup(t, 1)
+	w.Start()
+	refused := func(size, body string, want int, why string) {
+		t.Helper()
+		status, v := w.Do("PUT", "/v1/tenant-sizes/"+size, body)
+		require.Equal(t, want, status, "%v", v)
+		require.Contains(t, v["detail"], why)
+	}
+	refused("huge", `{"reset":true}`, http.StatusNotFound, "there is no size huge")
+	refused("huge", `{"regions":{"default":["t1","t1"]}}`, http.StatusUnprocessableEntity, "")
+	names := func() (names []string) {
+		for _, v := range w.OK("GET", "/v1/tenant-sizes", "")["items"].([]any) {
+			names = append(names, v.(map[string]any)["name"].(string))
+		}
+		return names
+	}
+	require.Equal(t, []string{"small"}, names())
+	w.OK("PUT", "/v1/tenant-sizes/huge", `{"regions":{"default":["t1"]}}`)
+	require.Equal(t, []string{"huge", "small"}, names())
+	w.OK("PUT", "/v1/tenant-sizes/huge", `{"reset":true}`)
+	require.Equal(t, []string{"small"}, names())
+	refused("huge", `{"reset":true}`, http.StatusNotFound, "there is no size huge")
+	w.OK("PUT", "/v1/tenant-sizes/huge", `{"regions":{"default":["t1"]}}`)
+}
+
 func TestASizeIsSetAtTheRevisionThatWasSeen(t *testing.T) {
 	t.Parallel()
 	w := setup(t, 1)

@@ -35,6 +35,7 @@ func TestSizesOfTenantsAreListedAndSet(t *testing.T) {
 		{args: "set small default=t1,t2 eu=t3 --if-match 6", out: "small  default  t1,t2", asked: `PUT /v1/tenant-sizes/small "6" {"regions":{"default":["t1","t2"],"eu":["t3"]}}`},
 		{args: "set small", out: "small", asked: `PUT /v1/tenant-sizes/small  {}`},
 		{args: "set small --reset -o json", out: `"revision": 7`, asked: `PUT /v1/tenant-sizes/small  {"reset":true}`},
+		{args: "set", code: command.ExitUsage},
 		{args: "set small eu", code: command.ExitUsage},
 		{args: "set small eu=t1 --reset", code: command.ExitUsage},
 	} {

@@ -24,7 +24,7 @@ func Command(p *command.Program) *cobra.Command {
 	g := command.ClientFlags(command.Group("tenant-size", "Sizes of tenants' databases: which servers get new ones"))
 	g.GroupID = command.GroupLook
 	set := &cobra.Command{
-		Use: "set SIZE [REGION=SERVER[,SERVER]...]", Short: "Set which servers get databases of a size", Args: cobra.MinimumNArgs(1), RunE: p.Asking(setSize),
+		Use: "set SIZE [REGION=SERVER[,SERVER]...]", Short: "Set which servers get databases of a size", Args: sizeArguments, RunE: p.Asking(setSize),
 		Long:    "It is for sessions that are planned from now on; databases that are there stay where they are. Without a region, requests of the size are refused. What the configuration says of the size does not change it any more, until --reset.",
 		Example: "  instar tenant-size set small default=t1,t2 eu=t3\n  instar tenant-size set small --reset",
 	}
@@ -32,6 +32,13 @@ func Command(p *command.Program) *cobra.Command {
 	set.Flags().String("if-match", "", "only if the size is at this revision")
 	g.AddCommand(&cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the sizes", Args: command.Arguments(), RunE: p.Asking(list)}, set)
 	return g
+}
+
+func sizeArguments(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return command.Usagef("SIZE is missing")
+	}
+	return nil
 }
 
 // size is one, as the server shows it.
