@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -98,6 +99,7 @@ type tenantDemo struct {
 	nc       *nats.Conn
 	shop     *tenantShop
 	names    []string
+	acts     int // that have begun
 }
 
 const movedTenant = "tenant-3"
@@ -209,8 +211,11 @@ func tenantLine(s *tenantSession) string {
 	}
 	if p := s.Data.Progress; p != nil && p.Total > 0 {
 		line += fmt.Sprintf(", %d of %d rows", p.Rows, p.Total)
-		if s.State == database.Copying {
-			line += fmt.Sprintf(" (%.0f a second, %.1f s left, %d bytes behind)", p.Rate, p.ETA, p.Lag)
+		if s.State == database.Copying && p.Rate > 0 { // else it is not known yet
+			line += fmt.Sprintf(" (%.0f a second, about %.1f s left)", p.Rate, p.ETA)
+		}
+		if s.State == database.Copying && p.Lag > 0 {
+			line += fmt.Sprintf(", %d bytes behind", p.Lag)
 		}
 	}
 	return line
@@ -218,6 +223,7 @@ func tenantLine(s *tenantSession) string {
 
 // plan shows what would be done, and does nothing.
 func (d *tenantDemo) plan(ctx context.Context) error {
+	d.begin("a dry run of a move of %s, which makes nothing, in mode online: rows are copied and compared while the tenant writes, and its writes are refused only at the end, for the switch", movedTenant)
 	if err := d.send(ctx, "request", map[string]any{"enterpriseId": movedTenant, "mode": database.ModeOnline, "dryRun": true}); err != nil {
 		return err
 	}
@@ -228,13 +234,28 @@ func (d *tenantDemo) plan(ctx context.Context) error {
 	if s.Data.Plan == nil {
 		return fmt.Errorf("there is no plan: the session is %s: %v", s.State, s.LastError)
 	}
-	d.tell("the plan: %s; %d rows (%v), about %.1f s", strings.Join(s.Data.Plan.Steps, ", "), s.Data.Plan.Total, s.Data.Plan.Rows, s.Data.Plan.Seconds)
-	d.tell("it makes: %v", s.Data.Plan.Resources)
+	var rows []string
+	for _, table := range slices.Sorted(maps.Keys(s.Data.Plan.Rows)) {
+		rows = append(rows, fmt.Sprintf("%d of %s", s.Data.Plan.Rows[table], table))
+	}
+	d.tell("the dry run has ended (cancelled); its plan: %s; %d rows (%s), about %.1f s", strings.Join(s.Data.Plan.Steps, ", "), s.Data.Plan.Total, strings.Join(rows, ", "), s.Data.Plan.Seconds)
+	fmt.Fprintln(d.out, "          what a move makes, or changes:")
+	for _, r := range s.Data.Plan.Resources {
+		fmt.Fprintf(d.out, "            %-12s %s (%s)\n", r.Kind, r.Name, r.On)
+	}
 	return nil
+}
+
+// begin tells of the next act.
+func (d *tenantDemo) begin(format string, args ...any) {
+	d.acts++
+	d.shop.begin(d.acts)
+	d.tell("%d. %s", d.acts, fmt.Sprintf(format, args...))
 }
 
 // fail moves the tenant to where a trigger changes its rows.
 func (d *tenantDemo) fail(ctx context.Context) error {
+	d.begin("the move, with onFailure rollback. A migration of this demo has a trigger made in the tenant's own database, which changes each order that comes in: so the comparison has to fail")
 	if err := d.send(ctx, "request", map[string]any{"enterpriseId": movedTenant, "mode": database.ModeOnline, "onFailure": "rollback"}); err != nil {
 		return err
 	}
@@ -245,12 +266,13 @@ func (d *tenantDemo) fail(ctx context.Context) error {
 	if s.State != database.RolledBack || s.Data.FailedFrom != database.Verifying {
 		return fmt.Errorf("a trigger changes rows, and the session is %s", s.State)
 	}
-	d.tell("it was taken back: %s: %s", s.LastError.Code, s.LastError.Message)
+	d.tell("it was taken back, as it was requested so: %s: %s", s.LastError.Code, s.LastError.Message)
 	return nil
 }
 
 // move moves it for good: where it fails, it is held, and goes on when the reason has gone.
 func (d *tenantDemo) move(ctx context.Context) error {
+	d.begin("the same without onFailure: where it fails it is held, until somebody has mended it")
 	before := d.shop.sold()
 	if err := d.send(ctx, "request", map[string]any{"enterpriseId": movedTenant, "mode": database.ModeOnline}); err != nil {
 		return err
@@ -263,11 +285,11 @@ func (d *tenantDemo) move(ctx context.Context) error {
 	if s.State != database.Failed || s.Data.FailedFrom != database.Verifying {
 		return fmt.Errorf("a trigger changes rows, and the session is %s: %v", s.State, s.LastError)
 	}
-	d.tell("it was moved again, and is held: %v", s.LastError)
+	d.tell("it is held: %v", s.LastError)
 	if err := d.straighten(ctx, s.Data.Database.Name); err != nil {
 		return err
 	}
-	d.tell("the trigger has gone: retry")
+	d.tell("the trigger is dropped, by hand: retry compares again, and copies again what differs")
 	if err := d.send(ctx, "retry", nil); err != nil {
 		return err
 	}
@@ -292,6 +314,7 @@ func (d *tenantDemo) timeline(ctx context.Context) error {
 	if err := Ask(ctx, http.MethodGet, d.path()+"/events?limit=500", nil, &page); err != nil {
 		return err
 	}
+	d.tell("what has happened in this move, as its timeline has it (seconds since its request):")
 	from := 0
 	for i, e := range page.Items {
 		if e.Type == database.EventRequested {
@@ -308,9 +331,11 @@ func (d *tenantDemo) timeline(ctx context.Context) error {
 
 // back lets it write where it is, and sends it back with that.
 func (d *tenantDemo) back(ctx context.Context) error {
+	moved := d.shop.soldBy(movedTenant)
 	if err := wait.Pause(ctx, 2*time.Second); err != nil {
 		return err
 	}
+	d.begin("revert with keepWrites: what it has written in its own database is found by a comparison of all rows, for which it is kept out, and is copied back")
 	if err := d.send(ctx, "revert", map[string]any{"keepWrites": true}); err != nil {
 		return err
 	}
@@ -321,7 +346,7 @@ func (d *tenantDemo) back(ctx context.Context) error {
 	if s.State != database.RolledBack {
 		return fmt.Errorf("the session is %s: %v", s.State, s.LastError)
 	}
-	d.tell("it is back in the shared database, with what it has written since")
+	d.tell("it is back in the shared database, with the %d orders or so that it has written in its own", d.shop.soldBy(movedTenant)-moved)
 	return wait.Pause(ctx, time.Second)
 }
 
@@ -335,7 +360,7 @@ func (d *tenantDemo) judge(ctx context.Context) error {
 		}
 		rows += n
 	}
-	d.tell("%d orders were acknowledged, and every one is there, once and with its lines: %d rows of %d tenants · the fence refused %d writes, which were repeated · the longest wait of %s was %s",
-		d.shop.sold(), rows, len(d.names), d.shop.refused, movedTenant, d.shop.longest[movedTenant].Round(time.Millisecond))
+	d.tell("%d orders were acknowledged, and every one is there, once and with its lines: %d rows of %d tenants · the fence refused %d writes, which were repeated · the longest wait of %s was %s, in act %d",
+		d.shop.sold(), rows, len(d.names), d.shop.refused, movedTenant, d.shop.longest[movedTenant].Round(time.Millisecond), d.shop.worst[movedTenant])
 	return nil
 }

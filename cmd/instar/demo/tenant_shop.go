@@ -24,12 +24,14 @@ type tenantShop struct {
 	kept    map[string]map[string]bool // those that were acknowledged
 	refused int                        // by the fence; they were repeated
 	longest map[string]time.Duration   // between two orders of a tenant
+	worst   map[string]int             // the act in which that was
+	act     int                        // that goes on
 	last    map[string]time.Time
 	errs    error
 }
 
 func newTenantShop(db *tenantdb.DB) *tenantShop {
-	return &tenantShop{db: db, tried: map[string]map[string]bool{}, kept: map[string]map[string]bool{}, longest: map[string]time.Duration{}, last: map[string]time.Time{}}
+	return &tenantShop{db: db, tried: map[string]map[string]bool{}, kept: map[string]map[string]bool{}, longest: map[string]time.Duration{}, worst: map[string]int{}, last: map[string]time.Time{}}
 }
 
 // sell writes orders of a tenant until ctx ends.
@@ -52,8 +54,8 @@ func (s *tenantShop) sell(ctx context.Context, tenant string, pace time.Duration
 		}
 		s.note(s.kept, tenant, id)
 		s.mu.Lock()
-		if last := s.last[tenant]; !last.IsZero() {
-			s.longest[tenant] = max(s.longest[tenant], time.Since(last))
+		if last := s.last[tenant]; !last.IsZero() && time.Since(last) > s.longest[tenant] {
+			s.longest[tenant], s.worst[tenant] = time.Since(last), s.act
 		}
 		s.last[tenant] = time.Now()
 		s.mu.Unlock()
@@ -111,6 +113,19 @@ func (s *tenantShop) sold() (n int) {
 		n += len(ids)
 	}
 	return n
+}
+
+func (s *tenantShop) soldBy(tenant string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.kept[tenant])
+}
+
+// begin says which act goes on.
+func (s *tenantShop) begin(act int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.act = act
 }
 
 // account compares what a tenant has with what was acknowledged: nothing is missing, nothing is there that nobody wrote, and each order has its lines.
