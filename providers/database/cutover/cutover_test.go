@@ -255,6 +255,37 @@ func TestTwoSwitchesOfOneRow(t *testing.T) {
 	}
 }
 
+// Nor is a row given back what it had where it was led elsewhere since it was looked at.
+func TestARowThatIsLedElsewhereIsNotRestored(t *testing.T) {
+	t.Parallel()
+	for _, row := range []string{"none", "shared"} {
+		t.Run(row, func(t *testing.T) {
+			t.Parallel()
+			s, _ := setup(t)
+			if row == "shared" {
+				databasetest.Exec(t, s.Address, `insert into public.tenant_runtime (enterprise_id) values ('acme')`)
+			}
+			_, err := s.KeepAndSwitch(t.Context(), cutover.Runtime{IsolationMode: cutover.Dedicated, DatabaseName: "tenant_acme", Status: "active"}, nil)
+			require.NoError(t, err)
+			other, err := databasetest.Open(t, s.Address).Begin(t.Context())
+			require.NoError(t, err)
+			_, err = other.Exec(t.Context(), `update public.tenant_runtime set database_name = 'elsewhere'`)
+			require.NoError(t, err)
+			restored := make(chan error, 1)
+			go func() { restored <- s.RestoreKept(t.Context(), "tenant_acme") }()
+			watcher := databasetest.Open(t, s.Address)
+			require.Eventually(t, func() bool {
+				var waits bool
+				require.NoError(t, watcher.QueryRow(t.Context(), `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waits))
+				return waits
+			}, 20*time.Second, 2*time.Millisecond)
+			require.NoError(t, other.Commit(t.Context()))
+			require.ErrorContains(t, <-restored, "leads the tenant acme to elsewhere")
+			require.Equal(t, "elsewhere", databasetest.Ask(t, s.Address, `select database_name from public.tenant_runtime`))
+		})
+	}
+}
+
 // An attempt that its own session has overtaken stays overtaken when another session has had the tenant since, or had it all the time.
 func TestAnOldAttemptOfAnEarlierSessionTakesNothing(t *testing.T) {
 	t.Parallel()

@@ -224,10 +224,16 @@ func (s *Source) point(ctx context.Context, tx pgx.Tx, to Runtime) (now Runtime,
 	if err != nil || tag.RowsAffected() > 0 {
 		return to, err
 	}
-	if now, err = s.read(ctx, tx); err == nil {
-		err = s.Foreign(now, to.DatabaseName)
+	return now, s.changed(ctx, tx, to.DatabaseName)
+}
+
+// changed is why a row is not as it was read a moment ago.
+func (s *Source) changed(ctx context.Context, tx pgx.Tx, own string) error {
+	now, err := s.read(ctx, tx)
+	if err == nil {
+		err = s.Foreign(now, own)
 	}
-	return now, cmp.Or(err, pg.Later(0, "the row of the tenant %s was changed meanwhile", s.Enterprise))
+	return cmp.Or(err, pg.Later(0, "the row of the tenant %s was changed meanwhile", s.Enterprise))
 }
 
 // Renew leaves the row as it is, under the next epoch, which is above one that was seen elsewhere: something about the database has changed that it does not say.
@@ -287,9 +293,15 @@ func (s *Source) restore(ctx context.Context, tx pgx.Tx, p Previous, now Runtime
 		if err := s.Foreign(now, own); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, `delete from `+s.runtime()+` where enterprise_id = $1`, s.Enterprise)
+		var left bool
+		tag, err := tx.Exec(ctx, `delete from `+s.runtime()+` r where enterprise_id = $1 and (coalesce(r.database_id, ''), coalesce(r.database_name, '')) = ($2, $3)`, s.Enterprise, now.DatabaseID, now.DatabaseName)
 		if err == nil && tag.RowsAffected() > 0 {
 			_, err = s.nextEpoch(ctx, tx, now.Epoch)
+		} else if err == nil {
+			err = tx.QueryRow(ctx, `select exists (select from `+s.runtime()+` where enterprise_id = $1)`, s.Enterprise).Scan(&left)
+		}
+		if err == nil && left {
+			err = s.changed(ctx, tx, own)
 		}
 		return err
 	}
@@ -318,10 +330,14 @@ func (s *Source) restore(ctx context.Context, tx pgx.Tx, p Previous, now Runtime
 		names[i], values[i] = pg.Ident(c), "p."+pg.Ident(c)
 		set[i] = names[i] + " = excluded." + names[i]
 	}
-	_, err = tx.Exec(ctx, fmt.Sprintf(`
+	tag, err := tx.Exec(ctx, fmt.Sprintf(`
 		insert into %[1]s as r (enterprise_id, epoch, %[2]s) select $1, $2, %[3]s from jsonb_populate_record(null::%[1]s, $3::text::jsonb) p
-		on conflict (enterprise_id) do update set epoch = excluded.epoch, %[4]s`,
-		s.runtime(), strings.Join(names, ", "), strings.Join(values, ", "), strings.Join(set, ", ")), s.Enterprise, epoch, string(p.Row))
+		on conflict (enterprise_id) do update set epoch = excluded.epoch, %[4]s
+		where (coalesce(r.database_id, ''), coalesce(r.database_name, '')) = ($4, $5)`,
+		s.runtime(), strings.Join(names, ", "), strings.Join(values, ", "), strings.Join(set, ", ")), s.Enterprise, epoch, string(p.Row), now.DatabaseID, now.DatabaseName)
+	if err == nil && tag.RowsAffected() == 0 {
+		err = s.changed(ctx, tx, own)
+	}
 	return err
 }
 
