@@ -87,3 +87,10 @@ func TestAWaitEndsWithWhatTheCommandHasBegun(t *testing.T) {
 		})
 	}
 }
+
+func TestATenantInUpperCaseIsNamed(t *testing.T) {
+	t.Parallel()
+	code, _, said := exitOf1("database_provisioning", "get", "OTHER/move")
+	require.Equal(t, command.ExitUsage, code)
+	require.Contains(t, said, `"OTHER" is no tenant: 1 to 63 of a-z, 0-9 and inner hyphens`)
+}

@@ -150,17 +150,22 @@ func idOf(m *machines.Machine) string {
 	return "ID"
 }
 
+const labels = "1 to 63 of a-z, 0-9 and inner hyphens"
+
 // pathOf is the path of an entity. Its id is checked here, because a path cannot carry every text.
 func pathOf(s *command.Session, m *machines.Machine, id string) (string, error) {
 	parent, own := "", id
 	if m.Parent != "" {
 		var has bool
-		if parent, own, has = command.Below(id); !has || !machines.IsLabel(parent) {
+		if parent, own, has = command.Below(id); !has || parent == "" {
 			return "", command.Usagef("%q: %s is named %s", id, article(m.Name), idOf(m))
+		}
+		if !machines.IsLabel(parent) {
+			return "", command.Usagef("%q is no %s: %s", parent, m.Parent, labels)
 		}
 	}
 	if !machines.IsLabel(own) {
-		return "", command.Usagef("%q is no id: 1 to 63 of a-z, 0-9 and inner hyphens", own)
+		return "", command.Usagef("%q is no id: %s", own, labels)
 	}
 	if m.Parent == "" {
 		return "/v1/" + m.Plural + "/" + own, nil
