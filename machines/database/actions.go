@@ -2,6 +2,7 @@ package database
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/bcc94042/instar/machines"
@@ -11,6 +12,7 @@ import (
 // kind is this machine for the edges that all sessions share.
 var kind = session.New(session.Kind[Data]{
 	Prefix: "provisioning.db", Stages: Stages, Resources: resources, Actions: actions, About: about, Take: take,
+	Over:      func(d *Data) { PutAside(&d.Trail, &d.Database) },
 	DryRun:    func(s *step) bool { return s.Data.Request.DryRun },
 	Approval:  func(s *step) bool { return s.Data.Request.Approval },
 	Failing:   func(d *Data, f machines.Failure) { Unfenced(&d.Trail, f, Verifying, "") },
@@ -120,6 +122,14 @@ func retired(s *step) {
 	kind.Tell(s, EventRetired, map[string]any{"actions": s.Data.Undone})
 	kind.Transitioned(s)
 	kind.Rest(s)
+	kind.Over(s.Data)
+}
+
+// PutAside forgets a database that an undo has put aside: it is the tenant's no more.
+func PutAside(t *session.Trail, of **Allocated) {
+	if slices.ContainsFunc(t.Undone, func(r ActionResult) bool { return r.Action == "delete_database" && r.Done && !r.Skipped }) {
+		*of = nil
+	}
 }
 
 func rotate(s *step) {

@@ -15,6 +15,7 @@ import (
 // kind is this machine for the edges that all sessions share.
 var kind = session.New(session.Kind[Data]{
 	Prefix: prefix, Stages: slices.Concat(Stages, upgradeStages), Resources: resources, Actions: actions, About: about, Take: take, Failing: failing,
+	Over:      func(d *Data) { database.PutAside(&d.Trail, &d.Database) },
 	DryRun:    func(s *step) bool { return s.Data.Request.DryRun },
 	Approval:  func(s *step) bool { return s.Data.Request.Approval || machines.Body[Plan](s).Approval },
 	RollsBack: func(d *Data) bool { return d.Request.OnFailure == "rollback" },
@@ -211,4 +212,5 @@ func retired(s *step) {
 	kind.Tell(s, EventRetired, map[string]any{"actions": s.Data.Undone})
 	kind.Transitioned(s)
 	kind.Rest(s)
+	kind.Over(s.Data)
 }

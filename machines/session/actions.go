@@ -217,6 +217,7 @@ func (k *Kind[D]) EndUndo(s *machines.Tx[D]) {
 	}
 	k.Transitioned(s)
 	k.Rest(s)
+	k.Over(s.Data)
 }
 
 // Stuck is the end of an undo that is not whole.

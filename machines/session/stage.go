@@ -41,6 +41,7 @@ type Kind[D any] struct {
 	Actions   func(d *D, state string) []Action // of the undo in a state, in order
 	About     func(*machines.Tx[D]) map[string]any
 	Take      func(k *Kind[D], s *machines.Tx[D], g *Stage, more map[string]any) // the result of a stage into the data; more goes into its events
+	Over      func(*D)                                                           // what the data says no more when all is taken back
 	Failing   func(*D, machines.Failure)                                         // what the failure that ends a session says of its ledger; nil where it says nothing
 
 	of func(*D) Parts

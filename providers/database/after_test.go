@@ -148,6 +148,7 @@ func TestARevertWithoutWritesNeedsNoConsent(t *testing.T) {
 	s.command("revert", `{}`)
 	require.Equal(t, machine.RolledBack, s.e.State, "%v", s.e.LastError)
 	require.Equal(t, "none", s.runtime())
+	require.Nil(t, s.e.Data.(*machine.Data).Database, "it was put aside")
 }
 
 func TestCredentialsAreRotated(t *testing.T) {
