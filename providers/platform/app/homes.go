@@ -183,7 +183,7 @@ func removed(dir string) error {
 	if err := ownfile.RemoveAll(dir); err != nil {
 		return err
 	}
-	return errors.Join(os.RemoveAll(dir+userMark), os.RemoveAll(markOf(dir)))
+	return errors.Join(ownfile.RemoveAll(dir+userMark), ownfile.RemoveAll(markOf(dir)))
 }
 
 // markOf is the file with the owner of a directory. It is beside it, where the tenant's processes do not look.

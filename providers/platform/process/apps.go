@@ -97,7 +97,7 @@ func (a *Apps) clear(r *app.Release) error {
 	if _, err := a.gateway.Observe(context.Background(), providers.ObserveRequest{Request: r.Request()}); !providers.IsNotFound(err) {
 		return nil
 	}
-	if err := errors.Join(a.kernel.Remove(a.group(r)), ownfile.RemoveAll(a.home(r)), os.RemoveAll(filepath.Join(filepath.Dir(a.home(r)), limitsName))); err != nil {
+	if err := errors.Join(a.kernel.Remove(a.group(r)), ownfile.RemoveAll(a.home(r)), ownfile.RemoveAll(filepath.Join(filepath.Dir(a.home(r)), limitsName))); err != nil {
 		return providers.Errorf(providers.Internal, "cannot remove the directory of %s: %v", r.Name, err)
 	}
 	return nil
