@@ -72,7 +72,7 @@ func (u *unit) applied() service.Applied {
 
 // create begins a new life, with a socket of its own. The lock is held.
 func (u *unit) create(req *providers.ApplyRequest) error {
-	public, err := listenIn(u.gateway.config.Host, req.Spec.Port, u.gateway.config.Ports)
+	public, err := u.gateway.listenIn(req.Spec.Port)
 	if errors.Is(err, syscall.EACCES) {
 		return providers.Errorf(providers.Invalid, "port %d is not for this user: %v", req.Spec.Port, err)
 	}
@@ -113,7 +113,7 @@ func (u *unit) update(req *providers.ApplyRequest) error {
 	if s.Hash == req.Hash && (!req.Spec.ForceReplace || s.Wanted >= req.Generation) {
 		return nil
 	}
-	if c := &u.gateway.config; c.Templates[s.Spec.Image].Socket == SocketPublic || c.Templates[req.Spec.Image].Socket == SocketPublic {
+	if now := s.latest(); now != nil && u.socketOf(now) == SocketPublic || u.gateway.config.Templates[req.Spec.Image].Socket == SocketPublic {
 		return providers.Errorf(providers.Invalid, "what has the public socket for itself does not change while it is there: delete %s, or make another one beside it", u.key)
 	}
 	before := *s

@@ -137,9 +137,6 @@ func (c Config) templates() (map[string]Template, error) {
 		if t.Command, err = absolute(t.Command); err != nil {
 			return nil, fmt.Errorf("process: template %s: %w", name, err)
 		}
-		if t.Socket == SocketFD || t.Socket == SocketPublic || t.Limits != (builtin.Limits{}) {
-			t.Command = slices.Concat(c.Self, []string{"exec"}, t.Limits.Args(), t.Command)
-		}
 		all[name] = t
 	}
 	return all, nil

@@ -15,7 +15,9 @@
 //   - fd: the program knows LISTEN_FDS=1 (systemd's protocol, LISTEN_PID included) and gets a private socket as fd 3.
 //   - public: the program gets the public socket itself in the same way, and accepts from its start. No forwarder is in between, nor an
 //     update: such a service is one process, and what is to follow it is another service.
-//   - port: the program listens on 127.0.0.1:$PORT, a free port that is chosen at each start.
+//   - port: the program listens on 127.0.0.1:$PORT, a free port that is chosen at each start, from Config.Ports where that is set.
+//
+// What the template says when a revision begins holds for all its life.
 //
 // For fd and port the public socket is accepted by a forwarder, a process of its own (builtin's forward) that
 // survives the control plane and passes each connection on to a healthy process of the serving revision.

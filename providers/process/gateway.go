@@ -19,6 +19,7 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/process/child"
+	"github.com/bcc94042/instar/providers/process/ports"
 )
 
 // Gateway runs services as local processes. [Open] makes one.
@@ -30,6 +31,8 @@ type Gateway struct {
 	ctx    context.Context // of all loops; ended by Close
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
+
+	ports ports.Given
 
 	mu       sync.Mutex
 	closed   bool
@@ -49,7 +52,7 @@ func Open(c Config) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Gateway{config: c, units: map[string]*unit{}, watchers: map[*watcher]struct{}{}}
+	g := &Gateway{config: c, ports: ports.Given{First: c.Ports.First, Last: c.Ports.Last}, units: map[string]*unit{}, watchers: map[*watcher]struct{}{}}
 	if err := g.claim(); err != nil {
 		return nil, err
 	}
@@ -132,6 +135,7 @@ func (g *Gateway) readopt() error {
 				continue
 			}
 			known = append(known, c.Process)
+			g.ports.Put(c.Address, c)
 			u.log.Info("process adopted", "pid", c.Process.PID)
 		}
 		u.takeBack()

@@ -95,6 +95,39 @@ func TestAPublicSocketOutlivesItsControlPlane(t *testing.T) {
 	require.Equal(t, "web-00001 true", ask(t, o.URL), "the socket was taken back from the process")
 }
 
+// What the configuration says by then is of what is begun then: a process has the socket that it was started for, and so has the one that takes its place.
+func TestARevisionKeepsTheKindOfItsSocket(t *testing.T) {
+	t.Parallel()
+	for name, other := range map[string]string{"ported": SocketPublic, "public": SocketPort, "passed": SocketPort} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, req := config(t.TempDir()), apply("web", name, 1)
+			g, err := Open(c)
+			require.NoError(t, err)
+			_, err = g.Apply(t.Context(), req)
+			require.NoError(t, err)
+			o := await(t, g, req, converged(req))
+			answer := ask(t, o.URL)
+			require.NoError(t, g.Close(false))
+			changed := c.Templates[name]
+			changed.Socket = other
+			c.Templates[name] = changed
+			g = opened(t, c)
+			await(t, g, req, converged(req))
+			require.Equal(t, answer, ask(t, o.URL))
+			first := pid(t, g, "default.web")
+			require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
+			require.Eventually(t, func() bool { return !runs(first) }, awhile, tick)
+			require.Eventually(t, func() bool { // what the one that was killed had accepted is reset
+				resp, err := http.Get(o.URL)
+				return err == nil && resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
+			}, awhile, tick)
+			await(t, g, req, converged(req))
+			require.Equal(t, answer, ask(t, o.URL), "of the next one")
+		})
+	}
+}
+
 func TestPortsComeFromTheRangeUntilThereAreNone(t *testing.T) {
 	t.Parallel()
 	port := 21000 + os.Getpid()%9000 // below those that the system chooses for others

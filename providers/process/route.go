@@ -3,6 +3,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -54,7 +55,9 @@ func (u *unit) shared(r *revision) bool {
 	return kind == SocketShared || kind == SocketPublic
 }
 
-func (u *unit) socketOf(r *revision) string { return u.gateway.config.Templates[r.Spec.Image].Socket }
+func (u *unit) socketOf(r *revision) string {
+	return cmp.Or(r.Socket, u.gateway.config.Templates[r.Spec.Image].Socket)
+}
 
 // route gives the public connections to the newest healthy revision, and keeps them there.
 func (u *unit) route(ctx context.Context) error {

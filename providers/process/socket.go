@@ -49,11 +49,15 @@ func listen(host string, port int) (*socket, error) {
 }
 
 // listenIn is listen; where no port is given and there is a range, on the first free port of that.
-func listenIn(host string, port int, in Ports) (*socket, error) {
+func (g *Gateway) listenIn(port int) (*socket, error) {
+	host, in := g.config.Host, g.config.Ports
 	if port != 0 || in == (Ports{}) {
 		return listen(host, port)
 	}
 	for port = in.First; port <= in.Last; port++ {
+		if g.ports.Has(port) {
+			continue
+		}
 		if s, err := listen(host, port); !errors.Is(err, unix.EADDRINUSE) {
 			return s, err
 		}

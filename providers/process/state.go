@@ -59,6 +59,7 @@ type revision struct {
 	Generation int64        `json:"generation"`
 	Hash       string       `json:"hash"`
 	Spec       service.Spec `json:"spec"`
+	Socket     string       `json:"socket,omitempty"` // of its template when it began, whatever that has by now; an earlier program did not write it
 	Phase      string       `json:"phase"`
 	Began      time.Time    `json:"began"`
 	Reason     string       `json:"reason,omitempty"`

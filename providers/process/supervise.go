@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bcc94042/instar/providers/process/builtin"
 	"github.com/bcc94042/instar/providers/process/child"
 	"github.com/bcc94042/instar/providers/process/logfile"
 )
@@ -255,7 +257,7 @@ func (u *unit) launch(r *revision, c *copied) (*child.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	private, err := bind("127.0.0.1", 0, false)
+	private, err := u.private(t, c)
 	if err != nil {
 		return nil, err
 	}
@@ -304,11 +306,19 @@ func (u *unit) spawn(r *revision, cmd child.Command, sockets []int) (*child.Proc
 	return child.Start(cmd)
 }
 
+// private is the socket on which a copy is probed; none where the program makes it, on the port that is given it.
+func (u *unit) private(t Template, c *copied) (*socket, error) {
+	if t.Socket != SocketPort {
+		return bind("127.0.0.1", 0, false)
+	}
+	port, err := u.gateway.ports.Take(c)
+	return &socket{fd: -1, port: port}, err
+}
+
 // sockets are the descriptors that a process of the template gets, and the port that it is told.
 func (u *unit) sockets(t Template, private *socket) (port int, files []int, err error) {
 	switch t.Socket {
 	case SocketPort:
-		private.close() // the port is free again, and the program listens on it
 		return private.port, nil, nil
 	case SocketFD:
 		// Nobody shares this one, so it is handed over as systemd does it: in blocking mode.
@@ -346,6 +356,9 @@ func (u *unit) templateOf(r *revision) (Template, error) {
 	t, ok := u.gateway.config.Templates[r.Spec.Image]
 	if !ok {
 		return t, fmt.Errorf("the template %q is no longer configured", r.Spec.Image)
+	}
+	if t.Socket = u.socketOf(r); t.Socket == SocketFD || t.Socket == SocketPublic || t.Limits != (builtin.Limits{}) {
+		t.Command = slices.Concat(u.gateway.config.Self, []string{"exec"}, t.Limits.Args(), t.Command)
 	}
 	return t, nil
 }

@@ -148,6 +148,7 @@ func (u *unit) supervising(ctx context.Context, r *revision, c *copied) {
 
 // forget drops a copy that has ended for good. The lock is held.
 func (u *unit) forget(r *revision, c *copied) {
+	u.gateway.ports.Drop(c)
 	if u.state.Forwarder == c {
 		u.state.Forwarder = nil
 	}
@@ -213,7 +214,7 @@ func (u *unit) begin(ctx context.Context) {
 	s.Created++
 	r := &revision{
 		Name: fmt.Sprintf("%s-%05d", s.Name, s.Created), Generation: s.Generation, Hash: s.Hash, Spec: s.Spec,
-		Phase: starting, Began: time.Now(),
+		Socket: u.gateway.config.Templates[s.Spec.Image].Socket, Phase: starting, Began: time.Now(),
 	}
 	for range max(1, s.Spec.Scale.Min) {
 		r.Copies = append(r.Copies, &copied{})
