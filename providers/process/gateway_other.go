@@ -29,5 +29,8 @@ func (*Gateway) Self() []string { return nil }
 // Logs are none.
 func (*Gateway) Logs() []Log { return nil }
 
+// Unaccepted is false.
+func (*Gateway) Unaccepted(_, _ string) bool { return false }
+
 // LastLines is empty.
 func (*Gateway) LastLines(_, _ string, _ int64) string { return "" }

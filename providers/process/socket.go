@@ -165,6 +165,24 @@ func (s *socket) listen() error {
 	return nil
 }
 
+// Unaccepted reports whether connections wait on the public socket of a service, which is there, that nobody has accepted.
+func (g *Gateway) Unaccepted(namespace, name string) bool {
+	u, err := g.unit(namespace, name, false)
+	if err != nil || u == nil {
+		return false
+	}
+	u.mu.Lock()
+	s := u.socket
+	u.mu.Unlock()
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	info, err := unix.GetsockoptTCPInfo(s.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	return err == nil && info.Unacked > 0 // of a socket that listens: the length of its queue
+}
+
 // close gives the descriptor up; processes may go on holding the socket.
 func (s *socket) close() {
 	s.mu.Lock()

@@ -141,6 +141,7 @@ type Release struct {
 	Command []string          `koanf:"command"`
 	Image   string            `koanf:"image"`
 	Env     map[string]string `koanf:"env"`
+	Socket  string            `koanf:"socket"` // of the kind process: fd, as when empty, or port
 }
 
 func defaultPlatform() Platform {
@@ -260,16 +261,14 @@ func (p Platform) runs(version string, check func(ok bool, format string, args .
 		check(len(r.Command) > 0, "versions.%s.command: needs a program", version)
 		check(r.Image == "", "versions.%s.image: the kind %s runs no images", version, p.Instances.Kind)
 	}
+	check(r.Socket == "" || p.Instances.Kind == KindProcess && (r.Socket == "fd" || r.Socket == "port"), "versions.%s.socket: %q is none of fd and port, which the kind process has", version, r.Socket)
 }
 
 // redacted has *** in place of what variables have.
 func (p Platform) redacted() Platform {
 	hide := func(env map[string]string) map[string]string {
-		if env == nil {
-			return nil
-		}
-		all := map[string]string{}
-		for k := range env {
+		all := maps.Clone(env)
+		for k := range all {
 			all[k] = hidden
 		}
 		return all

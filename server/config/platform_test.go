@@ -15,7 +15,7 @@ tenants: {source: {dsn: "postgres://a@b/c"}, servers: [{name: own, dsn: "postgre
 `
 	c, err := Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "good.yaml", around+`platform:
   domain: apps.example.net
-  versions: {"1.0": {command: [/opt/shop, serve], env: {A: secret}}, "1.1": {command: [/opt/shop]}}
+  versions: {"1.0": {command: [/opt/shop, serve], env: {A: secret}}, "1.1": {command: [/opt/shop], socket: port}}
   channels: {stable: "1.0"}
   env: {B: secret}
 `)), nil)
@@ -55,6 +55,10 @@ cluster: {name: c}
 	for kind, want := range map[string]string{"docker, socket: x": "instances.socket", "docker": "versions.1.image", "knative": "versions.1.image: needs an image, which the kind knative runs", "systemd": "versions.1.command", "external": "needs a command or an image"} {
 		_, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "kind.yaml", around+`platform: {domain: apps.example.net, instances: {kind: `+kind+`}, versions: {"1": {}}}`)), nil)
 		require.ErrorContains(t, err, want, kind)
+	}
+	for more, want := range map[string]string{`versions: {"1": {command: [x], socket: tcp}}`: `versions.1.socket: "tcp" is none of fd and port`, `instances: {kind: systemd}, versions: {"1": {command: [x], socket: port}}`: "versions.1.socket"} {
+		_, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "socket.yaml", around+`platform: {domain: apps.example.net, `+more+`}`)), nil)
+		require.ErrorContains(t, err, want)
 	}
 	for more, want := range map[string]string{"": "limits.small.processes: without platform.users", "users: 2000-2010, ": "", "instances: {kind: systemd}, ": ""} {
 		_, err = Load(Dev, flagSet(t, Dev, "--config", writeFile(t, "processes.yaml", around+`platform: {domain: apps.example.net, `+more+`limits: {small: {processes: 9}}, versions: {"1": {command: [x]}}}`)), nil)

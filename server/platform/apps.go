@@ -23,7 +23,7 @@ func openApps(h *server.Host, nc *nats.Conn, id string) (app.Provider, error) {
 	c := h.Config.Platform
 	versions := map[string]app.Program{}
 	for name, v := range c.Versions {
-		versions[name] = app.Program{Command: v.Command, Image: v.Image, Env: v.Env}
+		versions[name] = app.Program{Command: v.Command, Image: v.Image, Env: v.Env, Port: v.Socket == gateway.SocketPort}
 	}
 	switch c.Instances.Kind {
 	case config.KindKnative:

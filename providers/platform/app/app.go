@@ -143,4 +143,5 @@ type Program struct {
 	Command []string
 	Image   string
 	Env     map[string]string
+	Port    bool // of the kind process: it listens on PORT, and not on the socket that it is handed
 }

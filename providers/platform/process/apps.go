@@ -130,6 +130,9 @@ const lastBytes = 4096
 // poll is the time between two looks at what is waited for.
 const poll = 50 * time.Millisecond
 
+// nobody says what is wrong with most programs that listen, and never answer.
+const nobody = "; it has accepted no connection from the socket that it has as file 3 (LISTEN_FDS): a program that listens on PORT by itself needs socket: port (platform.versions)"
+
 func (a *Apps) await(ctx context.Context, r *app.Release) (string, error) {
 	for {
 		now, err := a.gateway.Observe(ctx, providers.ObserveRequest{Request: r.Request()})
@@ -139,7 +142,11 @@ func (a *Apps) await(ctx context.Context, r *app.Release) (string, error) {
 		case now.Ready == machines.True && now.Route == machines.True:
 			return strings.TrimPrefix(now.URL, "http://"), nil
 		case now.Reason == service.ReasonRevisionFailed:
-			return "", &app.UnhealthyError{Release: r.Name, Reason: a.hide(a.home(r), now.Message), Log: a.hide(a.home(r), a.gateway.LastLines(r.Namespace, r.Name, lastBytes))}
+			reason := a.hide(a.home(r), now.Message)
+			if a.gateway.Unaccepted(r.Namespace, r.Name) {
+				reason += nobody
+			}
+			return "", &app.UnhealthyError{Release: r.Name, Reason: reason, Log: a.hide(a.home(r), a.gateway.LastLines(r.Namespace, r.Name, lastBytes))}
 		}
 		if err := wait.Pause(ctx, poll); err != nil {
 			return "", err

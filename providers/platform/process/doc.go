@@ -5,7 +5,8 @@
 //
 // Beside the contract of package app:
 //   - A release is one process. It gets its listening socket as fd 3 (LISTEN_FDS and LISTEN_PID, as systemd does) and its number as PORT. The socket is there for as long as the
-//     release is: while its process starts again, connections wait. Its HOME is its working directory, too.
+//     release is: while its process starts again, connections wait. One of a version with Port listens on HOST and PORT by itself, and a forwarder has its socket. Its HOME is its
+//     working directory, too.
 //   - Processes, directories and secrets are of this server's user, and closed to others: tenants are not isolated from each other. With [Config.FirstUser] and [Config.LastUser]
 //     they are of a user that each tenant has of its own.
 //   - Each process is bounded by [Config.Limits], and by those of the release in their place, gains no privileges by a program such as sudo, and leaves no memory dump.

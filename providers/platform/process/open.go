@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -72,7 +73,12 @@ func Open(c Config) (*Apps, error) {
 	}
 	templates := make(map[string]process.Template, len(c.Versions))
 	for version, p := range c.Versions {
-		templates[version] = process.Template{Command: p.Command, Env: p.Env, Socket: process.SocketPublic, Home: true, Limits: c.Limits, Hung: c.Hung}
+		t := process.Template{Command: p.Command, Env: p.Env, Socket: process.SocketPublic, Home: true, Limits: c.Limits, Hung: c.Hung}
+		if p.Port {
+			t.Socket, t.Env = process.SocketPort, map[string]string{"HOST": "127.0.0.1"}
+			maps.Copy(t.Env, p.Env)
+		}
+		templates[version] = t
 	}
 	g, err := process.Open(process.Config{
 		Dir: releases, Host: c.Host, Ports: c.Ports, Templates: templates, NoBuiltins: true, Grace: c.Grace, Self: c.Self, Log: c.Log,
