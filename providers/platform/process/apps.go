@@ -130,8 +130,13 @@ const lastBytes = 4096
 // poll is the time between two looks at what is waited for.
 const poll = 50 * time.Millisecond
 
+// why is what the gateway says of a release that has failed, without the revision: there is one of each release, of which nobody else speaks.
+func why(o *service.Observation) string {
+	return strings.TrimPrefix(o.Message, "revision "+o.LatestCreated+" failed: ")
+}
+
 // nobody says what is wrong with most programs that listen, and never answer.
-const nobody = "; it has accepted no connection from the socket that it has as file 3 (LISTEN_FDS): a program that listens on PORT by itself needs socket: port (platform.versions)"
+const nobody = "; it took no connection from its socket, file 3 (a program that listens on PORT needs socket: port)"
 
 func (a *Apps) await(ctx context.Context, r *app.Release) (string, error) {
 	for {
@@ -142,7 +147,7 @@ func (a *Apps) await(ctx context.Context, r *app.Release) (string, error) {
 		case now.Ready == machines.True && now.Route == machines.True:
 			return strings.TrimPrefix(now.URL, "http://"), nil
 		case now.Reason == service.ReasonRevisionFailed:
-			reason := a.hide(a.home(r), now.Message)
+			reason := a.hide(a.home(r), why(&now))
 			if a.gateway.Unaccepted(r.Namespace, r.Name) {
 				reason += nobody
 			}
@@ -164,6 +169,8 @@ func (a *Apps) Look(ctx context.Context, namespace, name string) (app.Rollout, e
 	switch {
 	case at.Ready:
 		at.Status = "ready"
+	case o.Reason == service.ReasonRevisionFailed:
+		at.Status = "failed: " + a.hide(a.gateway.Home(namespace, name), why(&o))
 	case o.Ready == machines.False:
 		at.Status = strings.TrimSuffix(o.Reason+": "+a.hide(a.gateway.Home(namespace, name), o.Message), ": ")
 	}

@@ -74,11 +74,14 @@ func TestAProgramThatDoesNotTakeItsSocketIsToldOfPort(t *testing.T) {
 	plain := c.Versions["1.0"]
 	plain.Command = append([]string{"/usr/bin/env", "-u", "LISTEN_FDS"}, plain.Command...)
 	c.Versions["1.0"] = plain
-	_, err := opened(t, c).Deploy(t.Context(), apptest.Release(1, "1.0"))
+	a := opened(t, c)
+	_, err := a.Deploy(t.Context(), apptest.Release(1, "1.0"))
 	var unhealthy *app.UnhealthyError
 	require.ErrorAs(t, err, &unhealthy)
-	require.ErrorContains(t, err, "address already in use")
-	require.ErrorContains(t, err, "a program that listens on PORT by itself needs socket: port (platform.versions)")
+	require.Regexp(t, "^the release tenant-acme-r1 does not become healthy: ExitCode: exit code 3: no socket: .*address already in use; it took no connection from its socket, file 3 \\(a program that listens on PORT needs socket: port\\)$", err.Error())
+	at, err := a.Look(t.Context(), "default", "tenant-acme-r1")
+	require.NoError(t, err)
+	require.Regexp(t, "^failed: ExitCode: exit code 3: no socket: ", at.Status)
 
 	plain.Port = true
 	c.Versions["1.0"], c.Dir = plain, t.TempDir()

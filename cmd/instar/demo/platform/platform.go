@@ -196,7 +196,7 @@ func (d *platformDemo) order(ctx context.Context, tenant, want string) error {
 	if err := errors.Join(err, resp.Body.Close()); err != nil {
 		return err
 	}
-	d.tell("https://%s says: %s", host, text)
+	d.tell("an order is sent to https://%s, which answers: %s", host, text)
 	if string(text) != want {
 		return fmt.Errorf("https://%s is to say %q", host, want)
 	}
@@ -305,7 +305,7 @@ func (d *platformDemo) dropped(ctx context.Context, name string) (err error) {
 	if err := conn.QueryRow(ctx, `select stored_as from instar.put_away where name = $1`, name).Scan(&aside); err != nil {
 		return fmt.Errorf("the database %s is not put aside: %w", name, err)
 	}
-	d.tell("its database is put aside as %s, where nobody gets in, to be dropped in 7 days (tenants.grace); the sweep of then is made now", aside)
+	d.tell("the database %s is put aside as %s, where nobody gets in, to be dropped in 7 days (tenants.grace); the sweep of then is made now", name, aside)
 	if _, err := (&admin.Server{Name: "own", DSN: dsn}).Sweep(ctx, time.Now().Add(8*24*time.Hour)); err != nil {
 		return err
 	}
@@ -323,6 +323,7 @@ func (d *platformDemo) leave(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	d.tell("cleo leaves")
 	if err := d.send(ctx, "cleo", machine.CommandRetire, map[string]any{"tenant": "cleo"}); err != nil {
 		return err
 	}
