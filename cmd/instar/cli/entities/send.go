@@ -65,7 +65,10 @@ func commandOf(p *command.Program, m *machines.Machine, c machines.Command, pare
 			err = send(s, m, c, args[0], body, o)
 			if p := new(client.Problem); errors.As(err, &p) && slices.ContainsFunc(p.Errors, func(e client.FieldError) bool { return strings.Contains(e.Message, "required property") }) {
 				if missing := f.Missing(body); missing != "" { // the server only knows what the body calls it
-					return command.Usagef("%s is missing", missing)
+					err = command.Usagef("%s is missing", missing)
+					if example := f.Example(missing); example != "" {
+						err = command.Try(err, "%s", example)
+					}
 				}
 			}
 			return err
@@ -73,6 +76,9 @@ func commandOf(p *command.Program, m *machines.Machine, c machines.Command, pare
 	}
 	o.flags(cmd, c.Destructive, f.Has("dryRun"))
 	f.Bind(cmd.Flags(), parent.PersistentFlags())
+	if examples := f.Examples(); len(examples) > 0 {
+		cmd.Example = "  " + strings.Join(append([]string{"what has no flag:"}, examples...), "\n  ")
+	}
 	for flag, values := range f.Enums() {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	}

@@ -44,6 +44,9 @@ func (f *Form) JSON(fs *pflag.FlagSet, src Sources) ([]byte, error) {
 			return nil, fmt.Errorf("--set %s: write it as path=value", s)
 		}
 		if err := set(body, f.typ, path, text); err != nil {
+			if whole := f.Example(path); whole != "" {
+				err = fmt.Errorf("%w; it is given as a whole: %s", err, whole)
+			}
 			return nil, fmt.Errorf("--set %s: %w", s, err)
 		}
 	}

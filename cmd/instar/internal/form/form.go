@@ -22,13 +22,14 @@ type Form struct {
 	fields []*field
 }
 
-// field is a value of the body that a flag can hold.
+// field is a value of the body: one that a flag can hold, or a list of objects and the like, which --set and files reach.
 type field struct {
 	path []string // names in JSON
 	typ  reflect.Type
+	tag  reflect.StructTag
 	doc  string
 	enum []string
-	flag string
+	flag string // empty where it has none
 }
 
 // Of is the form of a body, which is a value of its struct type, or nil. A map is an object of which nothing is known: it has
@@ -73,13 +74,15 @@ func (f *Form) collect(t reflect.Type, path []string, within []reflect.Type) {
 		inner := deref(s.typ)
 		switch {
 		case flaggable(inner):
-			x := &field{path: at, typ: inner, doc: s.tag.Get("doc")}
+			x := &field{path: at, typ: inner, tag: s.tag, doc: s.tag.Get("doc")}
 			if enum := s.tag.Get("enum"); enum != "" {
 				x.enum = strings.Split(enum, ",")
 			}
 			f.fields = append(f.fields, x)
 		case inner.Kind() == reflect.Struct && !textual(inner):
 			f.collect(inner, at, within)
+		default:
+			f.fields = append(f.fields, &field{path: at, typ: inner, tag: s.tag})
 		}
 	}
 }
@@ -173,6 +176,9 @@ func (f *Form) Bind(fs, inherited *pflag.FlagSet) {
 		names[x.short()]++
 	}
 	for _, x := range f.fields {
+		if !flaggable(x.typ) {
+			continue
+		}
 		x.flag = x.short()
 		if names[x.flag] > 1 || taken(x.flag) {
 			x.flag = kebab(x.path)

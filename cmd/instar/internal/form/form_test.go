@@ -121,6 +121,8 @@ func TestRefusals(t *testing.T) {
 		{set: "spec", want: "write it as path=value"},
 		{set: "spec.imag=x", want: `there is no "imag"; there are image, size`},
 		{set: "spec.image.x=1", want: "nothing is below spec.image"},
+		{set: "spec.volumes.0.owner=x", want: `nothing is below spec.volumes; it is given as a whole: --set 'spec.volumes=[{"owner":"OWNER"}]'`},
+		{set: "spec.volumes[0].owner=x", want: `it is given as a whole: --set 'spec.volumes=[{"owner":"OWNER"}]'`},
 		{set: "spec.size=big", want: `"big" is no number that fits`},
 		{set: "spec.probe.tries=256", want: `"256" is no number that fits`},
 		{set: "force=maybe", want: "neither true nor false"},
@@ -149,4 +151,29 @@ func TestRefusals(t *testing.T) {
 	none, fs := flags(t, nil)
 	_, err := none.JSON(fs, form.Sources{Set: []string{"a=b"}})
 	require.ErrorContains(t, err, "has no body")
+}
+
+// What no flag can hold is shown as --set has it, by the examples of the schema.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	type target struct {
+		Address string `json:"address" example:"10.0.0.7:8080"`
+		Weight  int    `json:"weight,omitempty"`
+		Mode    string `json:"mode" enum:"a,b"`
+		Count   int    `json:"count"`
+		On      bool   `json:"on"`
+	}
+	f, _ := flags(t, struct {
+		Route struct {
+			Targets []target          `json:"targets"`
+			ByName  map[string]target `json:"byName,omitempty"`
+			Hosts   []string          `json:"hosts"`
+		} `json:"route"`
+		Reason string `json:"reason"`
+	}{})
+	one := `{"address":"10.0.0.7:8080","mode":"a","count":1,"on":true}`
+	require.Equal(t, []string{"--set 'route.targets=[" + one + "]'", `--set 'route.byName={"KEY":` + one + "}'", "--set 'reason=REASON'"}, f.Examples())
+	require.Equal(t, "--set 'route.targets=["+one+"]'", f.Example("route.targets"))
+	require.Empty(t, f.Example("route.hosts"))
+	require.Empty(t, f.Example("route.targetsOf"))
 }
