@@ -1,6 +1,7 @@
 package domains_test
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -51,6 +52,15 @@ func TestANameIsBoundServedSentElsewhereAndRemoved(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, resp.Body.Close())
 				require.Equal(t, "https://"+host+"/a?b=c", resp.Header.Get("Location"))
+			}
+
+			for at, why := range map[string]string{w.https: "it is this program's own", "169.254.169.254:80": "allow its range", "[::ffff:169.254.169.254]:80": "allow its range"} {
+				for path, body := range map[string]string{"never/bind": `"host":"never.example.com",`, "shop/retarget": ""} {
+					status, v = w.do("POST", "/v1/tenants/acme/domains/"+path, `{`+body+`"route":{"targets":[{"address":"10.0.0.7:80"},{"address":"`+at+`"}]}}`)
+					require.Equal(t, http.StatusUnprocessableEntity, status, "%v", v)
+					require.Contains(t, fmt.Sprint(v), "body.route.targets[1].address")
+					require.Contains(t, fmt.Sprint(v), why)
+				}
 			}
 
 			status, v = w.do("POST", "/v1/tenants/acme/domains/shop/retarget", `{"route":{"targets":[{"address":"`+app(t, "two")+`"}]}}`)

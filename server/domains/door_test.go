@@ -3,6 +3,7 @@ package domains
 import (
 	"encoding/json"
 	"net/http"
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,7 +16,7 @@ import (
 // A session leads and removes what has its label.
 func TestTheLabelsOfTheServerAreItsOwn(t *testing.T) {
 	t.Parallel()
-	d := &door{refuses: func(string) string { return "" }}
+	d := &door{refuses: func(string) string { return "" }, reaches: func(netip.AddrPort) error { return nil }}
 	bind := func(labels map[string]string) error {
 		body, err := json.Marshal(machine.BindBody{Host: "shop.example.com", Route: machine.Route{Targets: []machine.Target{{Address: "10.0.0.7:8080"}}}, Labels: labels})
 		require.NoError(t, err)
