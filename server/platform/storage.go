@@ -34,7 +34,11 @@ func openBuckets(h *server.Host, js jetstream.JetStream, id string) (storage.Pro
 	if c.Credentials != "" {
 		keys = credentials.NewFileAWSCredentials(c.Credentials, "")
 	}
-	client, err := minio.New(u.Host, &minio.Options{Creds: keys, Secure: u.Scheme == "https", Region: c.Region, MaxRetries: 3})
+	transport, err := storage.Transport(u.Scheme == "https", 0)
+	if err != nil {
+		return nil, fmt.Errorf("platform.storage: %w", err)
+	}
+	client, err := minio.New(u.Host, &minio.Options{Creds: keys, Secure: u.Scheme == "https", Region: c.Region, MaxRetries: 3, Transport: transport})
 	if err != nil {
 		return nil, fmt.Errorf("platform.storage: cannot use %s: %w", c.Endpoint, err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/bcc94042/instar/providers"
 )
 
-// S3 has buckets in a store that speaks S3, or prefixes of one bucket. Its fields are set before its first use.
+// S3 has buckets in a store that speaks S3, or prefixes of one bucket. Its fields are set before its first use. The transport of its client is one of [Transport].
 //
 // What it does not do is keep quotas, of which S3 has none: a store that has some of its own keeps those. The mark of an owner is an object of its own, which readers do not see. A bucket
 // without any object is nobody's: as one that a crash has left, it is taken, and removed.
@@ -258,7 +258,11 @@ func (s *S3) Read(ctx context.Context, b Bucket, each func(Object) error) error 
 			return refused(ctx, "read", b.ID, err)
 		}
 		err := each(Object{Name: strings.TrimPrefix(o.Key, b.Prefix), Bytes: uint64(o.Size), Open: func() (io.ReadCloser, error) { // #nosec G115 -- sizes are not negative
-			return s.Client.GetObject(ctx, b.Name, o.Key, get)
+			from, err := s.Client.GetObject(ctx, b.Name, o.Key, get)
+			if err != nil {
+				return nil, refused(ctx, "read", b.ID, err)
+			}
+			return &told{from, func(err error) error { return refused(ctx, "read", b.ID, err) }}, nil
 		}})
 		if err != nil {
 			return err

@@ -3,11 +3,13 @@ package storage_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
@@ -35,6 +37,54 @@ func served(t *testing.T, h http.Handler) *minio.Client {
 	})
 	require.NoError(t, err)
 	return c
+}
+
+// quiet is a client of a store that this test ends, which gives up what says nothing for a while.
+func quiet(t *testing.T, h http.Handler, within time.Duration) *minio.Client {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	tr, err := storage.Transport(false, within)
+	require.NoError(t, err)
+	t.Cleanup(tr.CloseIdleConnections)
+	c, err := minio.New(s.Listener.Addr().String(), &minio.Options{Creds: credentials.NewStaticV4("key", "secret", ""), Transport: tr, Region: "eu-central-1", MaxRetries: 2})
+	require.NoError(t, err)
+	return c
+}
+
+// An undo has hours, and a store that hangs may answer after none of them.
+func TestAStoreThatFallsSilentIsGivenUp(t *testing.T) {
+	t.Parallel()
+	fake, ends := gofakes3.New(s3mem.New()).Server(), make(chan struct{})
+	silent := quiet(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, "/large") {
+			fake.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Length", "1000")
+		w.Header().Set("Last-Modified", time.Now().UTC().Format(http.TimeFormat))
+		_, _ = w.Write(make([]byte, 500))
+		w.(http.Flusher).Flush()
+		<-ends
+	}), time.Second)
+	t.Cleanup(func() { close(ends) }) // before the server ends, which waits for it
+	s := &storage.S3{Client: silent, Region: "eu-central-1"}
+	b, err := s.Ensure(t.Context(), storage.Spec{Name: "tenant-acme", Owner: "acme/own"})
+	require.NoError(t, err)
+	_, err = silent.PutObject(t.Context(), b.Name, "large", bytes.NewReader(make([]byte, 1000)), 1000, minio.PutObjectOptions{DisableMultipart: true})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err = s.Read(ctx, b, func(o storage.Object) error {
+		from, err := o.Open()
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, from)
+		return errors.Join(err, from.Close())
+	})
+	require.NoError(t, ctx.Err())
+	require.True(t, providers.IsUnavailable(err), "%v", err)
 }
 
 func suite(s *storage.S3) storagetest.Suite {
