@@ -103,7 +103,7 @@ type loop struct {
 	loading bool                       // nothing is sent for the sake of a batch
 	needs   dependencies               // what all tasks run after
 	passed  string                     // the last task that was looked at by expire
-	lonely  map[string]struct{}        // queued tasks whose repository was not seen
+	lonely  map[string]time.Time       // tasks whose repository was not seen, and since when
 	batches map[string]map[string]bool // tasks of a batch that are queued, by <namespace>.<repository>/<batch>
 	batchOf map[string]string
 	stops   map[string]stop   // by batch, the failed task that stops it
@@ -120,7 +120,7 @@ type loop struct {
 func (o *Orchestrator) begin(ctx context.Context) *loop {
 	l := &loop{
 		Orchestrator: o, ctx: ctx, tally: tally.New(),
-		repos: map[string]*repo{}, names: entryNames{lists: map[[3]string][]string{}, elsewhere: o.Elsewhere}, pools: map[string]string{}, dirty: map[string]struct{}{}, lonely: map[string]struct{}{}, later: map[string]time.Time{}, types: map[string]*queue.Data{}, runs: newDependencies(), blocked: newDependencies(), needs: newDependencies(), batches: map[string]map[string]bool{}, batchOf: map[string]string{}, stops: map[string]stop{}, stopOf: map[string]string{},
+		repos: map[string]*repo{}, names: entryNames{lists: map[[3]string][]string{}, elsewhere: o.Elsewhere}, pools: map[string]string{}, dirty: map[string]struct{}{}, lonely: map[string]time.Time{}, later: map[string]time.Time{}, types: map[string]*queue.Data{}, runs: newDependencies(), blocked: newDependencies(), needs: newDependencies(), batches: map[string]map[string]bool{}, batchOf: map[string]string{}, stops: map[string]stop{}, stopOf: map[string]string{},
 		answers: make(chan answer, mostAsked), asked: make(chan *nats.Msg, mostQuestions), limits: func() error { return nil },
 	}
 	l.sched = schedule.New(queue.DefaultAging, func(key string) bool {

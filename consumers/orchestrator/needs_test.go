@@ -272,8 +272,8 @@ func TestTheWeightOfARepositoryReachesTheScheduler(t *testing.T) {
 	require.Equal(t, map[string]int{"default.heavy": 6, "default.light": 2}, of)
 }
 
-// A task that was stored when its repository was gone does not wait for ever, and does not start unasked in a later repository of the name.
-func TestATaskWithoutARepositoryIsCanceled(t *testing.T) {
+// A task that is stored without a repository does not wait for ever, does not start unasked in a later repository of the name, also not by its schedule, and is not taken for one of that.
+func TestATaskWithoutARepositoryIsDeleted(t *testing.T) {
 	t.Parallel()
 	w := setup(t, embedded.Interval)
 	w.repository("a", repository.Spec{})
@@ -282,35 +282,57 @@ func TestATaskWithoutARepositoryIsCanceled(t *testing.T) {
 	w.applied(repository.Machine, "default.gone", "delete", nil)
 	w.comes(repository.Machine, "gone", repository.Deleted)
 	stop()
-	for _, key := range []string{"a.here", "gone.one", "never.two"} {
-		w.task(key, task.Spec{})
-	}
+	w.task("gone.one", task.Spec{Cron: "0 0 1 1 *"})
+	w.task("a.here", task.Spec{})
+	w.task("never.two", task.Spec{})
+	w.applied(task.Machine, "default.gone.pending", "create", task.CreateBody{Spec: task.Spec{Type: "noop"}})
+	w.task("gone.canceled", task.Spec{})
+	w.applied(task.Machine, "default.gone.canceled", "cancel", nil)
+	gone := []string{"gone.one", "never.two", "gone.pending", "gone.canceled"}
 	w.loads(w.Apart("one"), func(_ context.Context, l *loop) {
 		w.repository("later", repository.Spec{})
 		w.task("later.three", task.Spec{})
 		item, err := l.Tasks.WaitFor(w.Ctx, "default.later.three", func(i index.Item) bool { return i.State == task.Queued })
 		require.NoError(t, err)
 		l.task(item, false) // its repository has not come yet
-		require.Len(t, l.lonely, 3)
+		require.Len(t, l.lonely, len(gone)+1)
 		l.orphans()
-		require.Equal(t, Reason{State: task.Queued, Why: "its repository is not there; it is canceled when that is so for a minute"}, l.reason("default.never.two"))
+		require.Equal(t, Reason{State: task.Queued, Why: "its repository is not there; it is deleted when that is so for a minute"}, l.reason("default.never.two"))
 		now := time.Now().Add(orphaned)
 		l.Orchestrator.clock = func() time.Time { return now }
 		l.orphans()
-		for _, key := range []string{"gone.one", "never.two"} {
-			w.comes(task.Machine, key, task.Canceled)
+		for _, key := range gone {
+			w.comes(task.Machine, key, task.Deleted)
 			w.Eventually("its timeline says why", func() bool {
 				return slices.ContainsFunc(w.log(), func(e event) bool {
-					return e.key == "default."+key && e.typ == task.EventCanceled && e.Reason == "its repository is not there any more"
+					return e.key == "default."+key && e.typ == task.EventDeleted && e.Reason == "its repository is not there any more"
 				})
 			})
 		}
 		for _, key := range []string{"a.here", "later.three"} {
 			require.Equal(t, task.Queued, w.state(task.Machine, key))
 		}
-		item, err = l.Tasks.WaitFor(w.Ctx, "default.gone.one", func(i index.Item) bool { return i.State == task.Canceled })
+		item, err = l.Tasks.WaitFor(w.Ctx, "default.gone.one", func(i index.Item) bool { return i.State == task.Deleted })
 		require.NoError(t, err)
 		l.task(item, false)
-		require.Len(t, l.lonely, 2)
+		require.Len(t, l.lonely, len(gone))
+	})
+}
+
+// Of a repository that cannot be read nothing else is said, and its tasks are left alone.
+func TestATaskOfARepositoryThatCannotBeReadIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval)
+	w.repository("a", repository.Spec{})
+	w.task("a.one", task.Spec{})
+	_, err := w.JS.Publish(w.Ctx, "$KV."+w.Names.Bucket(repository.Machine.Plural)+".default.a", []byte("{"))
+	require.NoError(t, err)
+	w.loads(w.Apart("one"), func(_ context.Context, l *loop) {
+		require.Equal(t, Reason{State: task.Queued, Why: "its repository cannot be read"}, l.reason("default.a.one"))
+		now := time.Now().Add(orphaned)
+		l.Orchestrator.clock = func() time.Time { return now }
+		l.orphans()
+		require.Contains(t, l.lonely, "default.a.one")
+		require.Equal(t, task.Queued, w.state(task.Machine, "a.one"))
 	})
 }

@@ -70,13 +70,16 @@ func (l *loop) reason(key string) Reason {
 		return r
 	}
 	_, repo, _ := split(key)
+	stored, _ := l.Repositories.Get(repo)
 	switch s := l.ledger.slots[key]; {
 	case s != nil:
 		r.Why = "it has a slot, and is being started"
+	case stored.Problem != "":
+		r.Why = "its repository cannot be read"
 	case l.repos[repo] == nil:
-		r.Why = "its repository is not there; it is canceled when that is so for a minute"
+		r.Why = "its repository is not there; it is deleted when that is so for a minute"
 	case !l.startable(repo):
-		r.Why = "its repository is being deleted, or cannot be read"
+		r.Why = "its repository is being deleted"
 	case l.ledger.room() == 0 || len(l.ledger.slots) >= maxSlots:
 		r.Why = "all slots that there can be are taken"
 	default:
