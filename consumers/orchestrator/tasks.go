@@ -246,7 +246,7 @@ func (l *loop) count(repo, id, state string, b *task.Brief, gone bool) (changed 
 	if gone {
 		changed = l.tally.Remove(repo, id)
 	} else {
-		changed = l.tally.Set(repo, repository.Of{ID: id, Type: b.Type, State: state, Optional: b.Optional, HasResult: b.HasResult})
+		changed = l.tally.Set(repo, repository.Of{ID: id, Type: b.Type, State: state, Optional: b.Optional, HasResult: b.HasResult, Blocked: b.Blocked})
 	}
 	if !changed {
 		return false

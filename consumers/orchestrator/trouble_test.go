@@ -292,8 +292,8 @@ func TestNoRepositoryIsLeftAnalyzingBehindAFailure(t *testing.T) {
 	w.task("a.first", task.Spec{})
 	w.task("a.other", task.Spec{})
 	w.task("a.second", task.Spec{RunAfter: []string{"other", "first"}})
-	w.task("a.third", task.Spec{RunAfter: []string{"second"}})
-	w.comes(task.Machine, "a.third", task.Failed)
+	w.task("a.at-last", task.Spec{RunAfter: []string{"second"}})
+	w.comes(task.Machine, "a.at-last", task.Failed)
 	w.comes(repository.Machine, "a", repository.Error)
 	e, _ := w.Entity(repository.Machine, "default.a")
 	require.Equal(t, "the task first has failed: for good", e.LastError.Message)
@@ -303,7 +303,7 @@ func TestNoRepositoryIsLeftAnalyzingBehindAFailure(t *testing.T) {
 
 	broken.Store(false)
 	w.applied(task.Machine, "default.a.first", "retry", nil)
-	w.comes(task.Machine, "a.third", task.Succeeded)
+	w.comes(task.Machine, "a.at-last", task.Succeeded)
 	w.comes(repository.Machine, "a", repository.Completed)
 
 	w.repository("b", repository.Spec{})

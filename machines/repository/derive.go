@@ -39,6 +39,7 @@ type Of struct {
 	ID, Type, State string
 	Optional        bool
 	HasResult       bool
+	Blocked         string // the task whose end has ended it
 }
 
 // Add counts one task of a repository.

@@ -94,7 +94,8 @@ func (t *Tally) Tasks(name string) []string {
 	return slices.Collect(maps.Keys(r.tasks))
 }
 
-// Failed is the task for which a repository is in error: its clone, or of the required ones that have failed (of all, where it is strict) the first by id; "" where there is none.
+// Failed is the task for which a repository is in error: its clone, or of the required ones that have failed (of all, where it is strict) the first by id; "" where there is none. One that failed by itself comes before those
+// that another one has ended, and of these it is the one with which that began, required or not.
 func (t *Tally) Failed(name string) (id string) {
 	r := t.repos[name]
 	if r == nil {
@@ -106,11 +107,25 @@ func (t *Tally) Failed(name string) (id string) {
 		if one.Clone == "failed" {
 			return task.ID
 		}
-		if (one.RequiredFailed > 0 || r.spec.Strict && one.Failed > 0) && (id == "" || task.ID < id) {
+		if (one.RequiredFailed > 0 || r.spec.Strict && one.Failed > 0) && (id == "" || r.cause(task, r.tasks[id])) {
 			id = task.ID
 		}
 	}
-	return id
+	for seen := map[string]bool{id: true}; ; seen[id] = true {
+		up := r.tasks[r.tasks[id].Blocked]
+		if up.State != "failed" || seen[up.ID] {
+			return id
+		}
+		id = up.ID
+	}
+}
+
+// cause reports whether a task says more of why a repository is in error than another one.
+func (r *repo) cause(task, other repository.Of) bool {
+	if (task.Blocked == "") != (other.Blocked == "") {
+		return task.Blocked == ""
+	}
+	return task.ID < other.ID
 }
 
 // Counts is what the tasks of a repository are like.

@@ -121,3 +121,27 @@ func TestAnySequenceCountsAsFromTheBeginning(t *testing.T) {
 		}
 	})
 }
+
+// The reason of a repository in error is what has failed, and not what ended with it.
+func TestTheReasonIsNoVictim(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spec repository.Spec
+		of   []repository.Of
+		want string
+	}{
+		"the first by id": {of: []repository.Of{{ID: "b", State: "failed"}, {ID: "a", State: "failed"}}, want: "a"},
+		"not a victim":    {of: []repository.Of{{ID: "a", State: "failed", Blocked: "y"}, {ID: "y", State: "pending"}, {ID: "z", State: "failed"}}, want: "z"},
+		"behind two":      {spec: repository.Spec{Required: []string{"lint"}}, of: []repository.Of{{ID: "a", Type: "lint", State: "failed", Blocked: "b"}, {ID: "b", State: "failed", Blocked: "z"}, {ID: "z", State: "failed"}}, want: "z"},
+		"victims only":    {of: []repository.Of{{ID: "a", State: "failed", Blocked: "z"}, {ID: "z", State: "pending"}}, want: "a"},
+		"in a circle":     {of: []repository.Of{{ID: "a", State: "failed", Blocked: "b"}, {ID: "b", State: "failed", Blocked: "a"}}, want: "b"},
+		"none":            {of: []repository.Of{{ID: "a", State: "succeeded"}}},
+	} {
+		ty := tally.New()
+		ty.SetSpec("ns.a", c.spec)
+		for _, of := range c.of {
+			ty.Set("ns.a", of)
+		}
+		require.Equal(t, c.want, ty.Failed("ns.a"), name)
+	}
+}
