@@ -98,7 +98,7 @@ func (u *run) analyze(ctx context.Context, a analyze.Analysis) (*task.Result, er
 		return nil, err
 	}
 	defer remove()
-	what := analysis{Analysis: a.Name, Name: u.name, Commit: got.Commit, Dir: got.Dir, Out: documents, Limits: u.Limits}
+	what := analysis{Analysis: a.Name, Name: u.name, Commit: got.Commit, Dir: got.Dir, Out: documents, Limits: u.Limits.Within(u.Apart.WithDefaults().Memory)}
 	if a.History {
 		if what.Log, err = got.Log(ctx, dir, u.Limits.WithDefaults().Commits); err != nil {
 			return nil, err

@@ -292,3 +292,23 @@ func TestACredentialInALongLineIsMasked(t *testing.T) {
 		require.Contains(t, text, " more bytes of output were left out", name)
 	}
 }
+
+// A file that names more dependencies than there is memory for is told to be missing, and fails no task.
+func TestDependenciesFitIntoTheMemory(t *testing.T) {
+	t.Parallel()
+	r, _, origin := setup(t)
+	narrow := *r
+	narrow.Apart.Memory = 96 << 20
+	var lock strings.Builder
+	lock.WriteString(`{"lockfileVersion":3,"packages":{"":{}`)
+	for i := 0; lock.Len() < 4<<20; i++ {
+		fmt.Fprintf(&lock, `,"node_modules/p%d":{"version":"1"}`, i)
+	}
+	lock.WriteString("}}")
+	require.NoError(t, os.WriteFile(filepath.Join(origin, "package-lock.json"), []byte(lock.String()), 0o600))
+	out, err := exec.Command("/bin/sh", "-c", `cd "$0"; git add .; git -c user.name=a -c user.email=a@example.com commit -qm two`, origin).CombinedOutput()
+	require.NoError(t, err, string(out))
+	result := narrow.Perform(t.Context(), job("dependencies", origin, ""))
+	require.Nil(t, result.Failure, "%+v", result.Failure)
+	require.Contains(t, result.Data.(*task.Result).Summary, "Incomplete: 1 file that names dependencies could not be read.")
+}

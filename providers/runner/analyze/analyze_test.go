@@ -228,6 +228,8 @@ func TestLockFilesAreReadWhole(t *testing.T) {
 	}{
 		"large":     {large, Limits{}, "20000 dependencies in 1 file.", false},
 		"too large": {large, Limits{Manifest: 1 << 20}, "0 dependencies in 0 files. Incomplete: 1 file that names dependencies could not be read.", true},
+		"too many":  {large, Limits{Dependencies: 10_000}, "0 dependencies in 0 files. Incomplete: 1 file that names dependencies could not be read.", true},
+		"no memory": {large, Limits{}.Within(32 << 20), "0 dependencies in 0 files. Incomplete: 1 file that names dependencies could not be read.", true},
 		"broken":    {broken, Limits{}, "1 dependency in 1 file. Incomplete: 1 file that names dependencies could not be read.", true},
 		"many":      {broken, Limits{Files: 1}, "1 dependency in 1 file. Incomplete: not all of the repository was read.", true},
 		"none":      {map[string]string{"a": ""}, Limits{}, "No file that names dependencies was found.", false},

@@ -72,6 +72,10 @@ func dependencies(ctx context.Context, in *Input) (*report, error) {
 			unreadable = append(unreadable, fmt.Sprintf("%s: %s", code(f.Path), plain(err.Error())))
 			return
 		}
+		if most := in.Tree.limits.Dependencies; int64(len(found)+len(list)) > most {
+			unreadable = append(unreadable, fmt.Sprintf("%s: with its %d there would be more than %d dependencies", code(f.Path), len(list), most))
+			return
+		}
 		files = append(files, f.Path)
 		for _, d := range list {
 			d.File = f.Path

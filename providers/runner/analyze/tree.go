@@ -15,16 +15,27 @@ import (
 
 // Limits bound what is read. A zero is its default.
 type Limits struct {
-	Files     int   // of the tree; 0 is 100,000
-	FileBytes int64 // of one file: of a longer one the beginning is read; 0 is 1 MiB
-	Manifest  int64 // of a file that names dependencies, of which a beginning says nothing: nothing of a longer one is read; 0 is 64 MiB
-	Bytes     int64 // of all files in one analysis; 0 is 1 GiB
-	Commits   int   // of the history; 0 is 5,000
+	Files        int   // of the tree; 0 is 100,000
+	FileBytes    int64 // of one file: of a longer one the beginning is read; 0 is 1 MiB
+	Manifest     int64 // of a file that names dependencies, of which a beginning says nothing: nothing of a longer one is read; 0 is 32 MiB
+	Dependencies int64 // of all such files; 0 is 262,144
+	Bytes        int64 // of all files in one analysis; 0 is 1 GiB
+	Commits      int   // of the history; 0 is 5,000
+}
+
+// Within are the limits for an analysis that has so much memory. Measured were 2.3 KiB for each dependency, and less than 16 bytes for each one of a file.
+func (l Limits) Within(memory int64) Limits {
+	if memory > 0 {
+		l.Manifest, l.Dependencies = cmp.Or(l.Manifest, memory>>5), cmp.Or(l.Dependencies, memory>>12)
+	}
+	return l
 }
 
 // WithDefaults are the limits without zeros.
 func (l Limits) WithDefaults() Limits {
-	return Limits{cmp.Or(l.Files, 100_000), cmp.Or(l.FileBytes, 1<<20), cmp.Or(l.Manifest, 64<<20), cmp.Or(l.Bytes, 1<<30), cmp.Or(l.Commits, 5_000)}
+	l = l.Within(1 << 30)
+	l.Files, l.FileBytes, l.Bytes, l.Commits = cmp.Or(l.Files, 100_000), cmp.Or(l.FileBytes, 1<<20), cmp.Or(l.Bytes, 1<<30), cmp.Or(l.Commits, 5_000)
+	return l
 }
 
 // File is a regular file of a tree.

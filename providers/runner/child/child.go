@@ -40,7 +40,8 @@ type Limits struct {
 	Files  int           // that are open; 256
 }
 
-func (l Limits) withDefaults() Limits {
+// WithDefaults are the limits without zeros.
+func (l Limits) WithDefaults() Limits {
 	return Limits{Memory: cmp.Or(l.Memory, 1<<30), CPU: cmp.Or(l.CPU, 10*time.Minute), File: cmp.Or(l.File, 1<<30), Files: cmp.Or(l.Files, 256)}
 }
 
@@ -72,7 +73,7 @@ type answer struct {
 
 // Run does the work with in, and decodes what it returns into out, a pointer.
 func (c *Command) Run(ctx context.Context, in, out any) error {
-	limits := c.Limits.withDefaults()
+	limits := c.Limits.WithDefaults()
 	raw, err := json.Marshal(in)
 	if err == nil {
 		raw, err = json.Marshal(request{limits, raw})
