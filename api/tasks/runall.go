@@ -40,6 +40,7 @@ type Enqueued struct {
 	Enqueued   int       `json:"enqueued"`
 	Jobs       []string  `json:"jobs" nullable:"false" doc:"In the order in which they were queued: by sortOrder"`
 	Skipped    []Skipped `json:"skipped" nullable:"false"`
+	More       int       `json:"skippedMore,omitempty" doc:"So many more were skipped for their state, beyond the 1,000 that are listed"`
 	Batch      string    `json:"batch,omitempty" doc:"Name of this run; the tasks have it as data.batch"`
 	Incomplete bool      `json:"incomplete,omitempty" doc:"One of the tasks brought no answer, and those behind it were not asked: send the request again for the rest"`
 }
@@ -99,7 +100,7 @@ func (s *Service) runAll(q *rest.Request, schema *huma.Schema) error {
 	if err := s.store.Indexed(task.Machine.Name); err != nil {
 		return err
 	}
-	items, err := b.tasks(s.store.Index(task.Machine.Name).List, index.Query{Namespace: ns, Parent: q.PathValue("id")})
+	items, more, err := b.tasks(s.store.Index(task.Machine.Name).List, index.Query{Namespace: ns, Parent: q.PathValue("id")})
 	if err != nil {
 		return err
 	}
@@ -107,6 +108,7 @@ func (s *Service) runAll(q *rest.Request, schema *huma.Schema) error {
 	if err != nil {
 		return err
 	}
+	out.More = more
 	return q.JSON(http.StatusOK, out)
 }
 
@@ -225,9 +227,9 @@ func (s *Service) made(q *rest.Request, e *entities.Entity) error {
 // there are the states of a task that is not gone.
 var there = []string{task.Pending, task.Queued, task.Running, task.Succeeded, task.Failed, task.Canceled, task.Deleting}
 
-// tasks are those of a repository in the order in which they are queued: of the types that are meant, and no more than mostAtOnce that are to be asked. The one that clones has its own command.
-func (b *RunAll) tasks(list func(index.Query) index.Page, of index.Query) ([]index.Item, error) {
-	var items []index.Item
+// tasks are those of a repository in the order in which they are queued: of the types that are meant, and no more than mostAtOnce that are to be asked. Of those that are skipped it has as many, and how many more
+// there are: there may be very many. The one that clones has its own command.
+func (b *RunAll) tasks(list func(index.Query) index.Page, of index.Query) (items []index.Item, more int, err error) {
 	asked := 0
 	for of.States, of.Limit = there, mostAtOnce; ; {
 		page := list(of)
@@ -235,12 +237,16 @@ func (b *RunAll) tasks(list func(index.Query) index.Page, of index.Query) ([]ind
 			if brief, _ := i.Value.(*task.Brief); brief == nil || len(b.Types) > 0 && !slices.Contains(b.Types, brief.Type) || strings.HasSuffix(i.Key, ".clone") && i.State == task.Succeeded {
 				continue
 			}
-			if items = append(items, i); b.asks(i.State) {
+			if b.asks(i.State) {
 				asked++
+			} else if len(items)-asked == mostAtOnce {
+				more++
+				continue
 			}
+			items = append(items, i)
 		}
 		if asked > mostAtOnce {
-			return nil, problem.Invalid("path.id", "has more than 1000 tasks that would be queued: name types, or send a batch with the filter parent to /v1/batches")
+			return nil, 0, problem.Invalid("path.id", "has more than 1000 tasks that would be queued: name types, or send a batch with the filter parent to /v1/batches")
 		}
 		if of.After = page.Next; of.After == "" {
 			break
@@ -249,7 +255,7 @@ func (b *RunAll) tasks(list func(index.Query) index.Page, of index.Query) ([]ind
 	slices.SortStableFunc(items, func(a, b index.Item) int {
 		return cmp.Or(cmp.Compare(a.Value.(*task.Brief).SortOrder, b.Value.(*task.Brief).SortOrder), cmp.Compare(a.Key, b.Key))
 	})
-	return items, nil
+	return items, more, nil
 }
 
 // asks reports whether a task in a state is to be asked; the others are skipped.

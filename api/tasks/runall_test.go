@@ -88,15 +88,16 @@ func TestRunAllCountsWhatItAsks(t *testing.T) {
 		}
 	}
 	repo := index.Query{Namespace: "default", Parent: "shop"}
-	items, err := (&RunAll{}).tasks(with(map[string]int{task.Deleted: 3000, task.Succeeded: 2500, task.Pending: 600, task.Failed: 400}), repo)
+	items, more, err := (&RunAll{}).tasks(with(map[string]int{task.Deleted: 3000, task.Succeeded: 2500, task.Pending: 600, task.Failed: 400}), repo)
 	require.NoError(t, err)
-	require.Len(t, items, 3500, "those that are skipped are told")
-	require.Equal(t, "default.shop.succeeded-02499", items[0].Key, "by sortOrder")
-	_, err = (&RunAll{Again: true}).tasks(with(map[string]int{task.Succeeded: 1001}), repo)
+	require.Len(t, items, 2000, "some of those that are skipped are told")
+	require.Equal(t, 1500, more, "and how many more there are")
+	require.Equal(t, "default.shop.succeeded-00999", items[0].Key, "by sortOrder")
+	_, _, err = (&RunAll{Again: true}).tasks(with(map[string]int{task.Succeeded: 1001}), repo)
 	require.ErrorContains(t, err, "more than 1000 tasks")
-	_, err = (&RunAll{}).tasks(with(map[string]int{task.Pending: 1001}), repo)
+	_, _, err = (&RunAll{}).tasks(with(map[string]int{task.Pending: 1001}), repo)
 	require.ErrorContains(t, err, "more than 1000 tasks")
-	items, err = (&RunAll{Types: []string{"test"}}).tasks(with(map[string]int{task.Pending: 1001}), repo)
+	items, _, err = (&RunAll{Types: []string{"test"}}).tasks(with(map[string]int{task.Pending: 1001}), repo)
 	require.NoError(t, err)
 	require.Empty(t, items)
 }
