@@ -1,5 +1,7 @@
 package api
 
+// What the API is made of and bounded by. Package server fills Options in from its configuration, and each machine adds its doors (Admit, Place) and routes (More); New reads them once.
+
 import (
 	"cmp"
 	"context"
@@ -72,7 +74,11 @@ type Options struct {
 	// 422, with the text, or the [*problem.Problem] that it is. It is asked at every door, before the command is stored; the key is empty for all entities of a batch.
 	Admit func(publish.Command) error
 
-	// Withdraw, when set, takes back what Admit has set aside for a command, such as a place in a queue. It is called for one that was only asked about.
+	// Place, when set, gives a command what it needs until it is decided, such as a place in a queue, just before it is stored; or it says why there is none, as Admit does. What it
+	// returns, if that is not nil, is told what has become of the command: its answer, or why there is none, or neither where it was only asked about.
+	Place func(publish.Command) (commands.Left, error)
+
+	// Withdraw, when set, takes back what Admit has set aside for a command, such as a session of a tenant. It is called for one that was only asked about.
 	Withdraw func(publish.Command)
 
 	AnswerWithin time.Duration // until a command that the engine has not answered gets 202; 0 is 10 s

@@ -99,7 +99,7 @@ func (s *Server) open(o *Options) (err error) {
 		return err
 	}
 	if s.sender, err = commands.New(ctx, s.rest, s.store, commands.Options{
-		Commands: o.Commands, AnswerWithin: o.AnswerWithin, Admit: o.Admit, Withdraw: o.Withdraw, Pending: o.Limits.Commands, AtOnce: o.Limits.CommandsAtOnce, Entities: o.Limits.Entities,
+		Commands: o.Commands, AnswerWithin: o.AnswerWithin, Admit: o.Admit, Place: o.Place, Withdraw: o.Withdraw, Pending: o.Limits.Commands, AtOnce: o.Limits.CommandsAtOnce, Entities: o.Limits.Entities,
 	}); err != nil {
 		return err
 	}

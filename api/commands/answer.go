@@ -185,14 +185,39 @@ func (s *Sender) Admit(cmd publish.Command) *problem.Problem {
 	if s.admitted == nil {
 		return nil
 	}
-	if err := s.admitted(cmd); err != nil {
-		var p *problem.Problem
-		if errors.As(err, &p) {
-			return p
-		}
-		return problem.Invalid("body", err.Error())
+	return refused(s.admitted(cmd))
+}
+
+func refused(err error) *problem.Problem {
+	var p *problem.Problem
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &p):
+		return p
 	}
-	return nil
+	return problem.Invalid("body", err.Error())
+}
+
+// Left is told what has become of a command that had a place: its answer, or why there is none, or neither where it was only asked about.
+type Left = func(*machines.Answer, error)
+
+// Place gives a command what it needs until left is called, or refuses it. A nil left is of one that needs nothing.
+func (s *Sender) Place(cmd publish.Command) (left Left, p *problem.Problem) {
+	if s.placed == nil {
+		return nil, nil
+	}
+	left, err := s.placed(cmd)
+	return left, refused(err)
+}
+
+// answerOf reads an answer of the engine; nil is none that can be read.
+func answerOf(m *nats.Msg) *machines.Answer {
+	var a machines.Answer
+	if m == nil || json.Unmarshal(m.Data, &a) != nil {
+		return nil
+	}
+	return &a
 }
 
 // Withdraw takes back what Admit has set aside for a command that is not to be sent.

@@ -1,7 +1,7 @@
 // Package commands sends commands to the engine, for routes, batches and requests over NATS. The commands of each
 // client take turns, one that creates an entity needs room in its namespace, and an answer that is not a success is a problem.
 //
-// A command goes: turn (turns.go) → quota (quota.go) → [publish.Commands.AskMsg] → its answer (answer.go).
+// A command goes: turn (turns.go) → quota (quota.go) → place (Ask) → [publish.Commands.AskMsg] → its answer (answer.go).
 package commands
 
 // The Sender, and the turns of its clients. Send waits for the turn of a client in limits.Queue and then asks the quota; what it returns tells what becomes of the command (Sent, answer.go).
@@ -33,6 +33,7 @@ type Sender struct {
 	commands     *publish.Commands
 	AnswerWithin time.Duration // until a command that the engine has not answered is left to itself
 	admitted     func(publish.Command) error
+	placed       func(publish.Command) (Left, error)
 	withdrawn    func(publish.Command)
 	Latency      *prometheus.HistogramVec
 
@@ -48,11 +49,12 @@ type Sender struct {
 	store *entities.Store
 }
 
-// Options are what a [Sender] works with. Admit and Withdraw may be nil.
+// Options are what a [Sender] works with. Admit, Place and Withdraw may be nil.
 type Options struct {
 	Commands     *publish.Commands
 	AnswerWithin time.Duration
 	Admit        func(publish.Command) error
+	Place        func(publish.Command) (Left, error)
 	Withdraw     func(publish.Command)
 	Pending      limits.Bound // of commands that wait for their turn, or for the answer of the engine
 	AtOnce       int          // commands that the engine has from this process at once; 0 is no bound
@@ -62,7 +64,7 @@ type Options struct {
 // New opens what is kept of answers, and the stream of commands.
 func New(ctx context.Context, d *rest.Server, st *entities.Store, o Options) (*Sender, error) {
 	s := &Sender{
-		commands: o.Commands, AnswerWithin: o.AnswerWithin, admitted: o.Admit, withdrawn: o.Withdraw, rest: d, store: st, Pending: limits.NewPool("commands", o.Pending),
+		commands: o.Commands, AnswerWithin: o.AnswerWithin, admitted: o.Admit, placed: o.Place, withdrawn: o.Withdraw, rest: d, store: st, Pending: limits.NewPool("commands", o.Pending),
 		Latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "instar_command_latency_seconds", Help: "Time from receiving a command to the engine's answer, by outcome.", Buckets: rest.Latencies}, []string{"machine", "command", "outcome"}),
 	}
 	s.Turns = limits.NewQueue(s.Pending, limits.Turns{All: o.AtOnce, Small: o.AtOnce / largeShare, Hold: turnWithin})
@@ -127,12 +129,25 @@ func (s *Sender) answering(request context.Context) (context.Context, context.Ca
 	}
 }
 
-// Ask stores a command that the quota allows, and waits for the answer. told, unless nil, is called when it is stored.
+// Ask stores a command that the quota allows, and waits for the answer; a [*problem.Problem] is that there is no place for it. told, unless nil, is called when it is stored.
 func (s *Sender) Ask(ctx context.Context, cmd publish.Command, told func(publish.Result)) (m *nats.Msg, err error) {
 	if c, _ := s.store.Machines.Get(cmd.Machine).Input(cmd.Name); c.Birth && s.Quota != nil {
 		err = publish.ErrUnanswered // after a panic
 		defer func() { s.births.decided(cmd, m, err) }()
 	}
+	left, p := s.Place(cmd)
+	if p != nil {
+		return nil, p
+	}
+	if left != nil {
+		err = publish.ErrUnanswered
+		defer func() { left(answerOf(m), err) }()
+	}
+	return s.Repeat(ctx, cmd, told)
+}
+
+// Repeat is Ask of a command that may be stored already: it needs no place, since then it repeats its answer.
+func (s *Sender) Repeat(ctx context.Context, cmd publish.Command, told func(publish.Result)) (*nats.Msg, error) {
 	return s.commands.AskMsg(ctx, cmd, told)
 }
 

@@ -241,12 +241,17 @@ func (s *Service) sendOne(ctx context.Context, id string, b *batch, key string, 
 	defer cancel()
 	m := s.store.Machines.Get(b.Request.Machine)
 	cmd := publish.Command{Machine: m.Name, Key: key, Name: b.Request.Command, ID: batchName(id), Actor: b.Actor, Reason: b.Reason, Body: b.Request.Body}
+	ask := s.sender.Repeat
 	if !again {
 		if p := s.sender.Admit(cmd); p != nil {
 			return BatchFailure{key, p.Code, p.Detail}, true
 		}
+		ask = s.sender.Ask
 	}
-	told, err := s.sender.Ask(ctx, cmd, nil)
+	told, err := ask(ctx, cmd, nil)
+	if p := (*problem.Problem)(nil); errors.As(err, &p) { // its place went to another one meanwhile
+		return BatchFailure{key, p.Code, p.Detail}, true
+	}
 	var a machines.Answer
 	if err == nil {
 		err = json.Unmarshal(told.Data, &a)

@@ -18,6 +18,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/commands"
 	"github.com/bcc94042/instar/api/entities"
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
@@ -104,7 +105,7 @@ func (s *Service) runAll(q *rest.Request, schema *huma.Schema) error {
 	if err != nil {
 		return err
 	}
-	out, err := b.run(items, &publish.Command{Actor: q.Who.Name, Reason: reason, Trace: rest.Traceparent(q.Context())}, ways{s.sender.Admit, s.sender.Withdraw, s.ask})
+	out, err := b.run(items, &publish.Command{Actor: q.Who.Name, Reason: reason, Trace: rest.Traceparent(q.Context())}, ways{s.sender.Admit, s.sender.Place, s.ask})
 	if err != nil {
 		return err
 	}
@@ -114,9 +115,9 @@ func (s *Service) runAll(q *rest.Request, schema *huma.Schema) error {
 
 // ways are those of a command into the engine.
 type ways struct {
-	admit    func(publish.Command) *problem.Problem
-	withdraw func(publish.Command)
-	ask      func(publish.Command) (machines.Answer, error)
+	admit func(publish.Command) *problem.Problem
+	place func(publish.Command) (commands.Left, *problem.Problem)
+	ask   func(publish.Command) (machines.Answer, error)
 }
 
 // run queues tasks, one after the other, by commands like the one given. Where one brings no answer, what is queued is told all the same, and no other is asked: each could take as long to fail. An
@@ -128,7 +129,6 @@ func (b *RunAll) run(items []index.Item, like *publish.Command, to ways) (*Enque
 		return nil, err
 	}
 	skip := func(id, reason string) { out.Skipped = append(out.Skipped, Skipped{id, reason}) }
-	var asked []publish.Command // they have their places until all are counted
 	for _, item := range items {
 		id := jobOf(item.Key)
 		cmd := publish.Command{Machine: task.Machine.Name, Key: item.Key, Name: task.CommandRun, Actor: like.Actor, Reason: like.Reason, Trace: like.Trace, Body: body}
@@ -140,7 +140,14 @@ func (b *RunAll) run(items []index.Item, like *publish.Command, to ways) (*Enque
 			skip(id, notAsked)
 			continue
 		}
-		if p := to.admit(cmd); p != nil {
+		p := to.admit(cmd)
+		if p == nil && b.DryRun { // it has its place until all are counted
+			var left commands.Left
+			if left, p = to.place(cmd); left != nil {
+				defer left(nil, nil)
+			}
+		}
+		if p != nil {
 			if p.Status == http.StatusTooManyRequests && len(out.Jobs) == 0 {
 				return nil, p
 			}
@@ -148,7 +155,7 @@ func (b *RunAll) run(items []index.Item, like *publish.Command, to ways) (*Enque
 			continue
 		}
 		if b.DryRun {
-			out.Jobs, asked = append(out.Jobs, id), append(asked, cmd)
+			out.Jobs = append(out.Jobs, id)
 			continue
 		}
 		var a machines.Answer
@@ -165,9 +172,6 @@ func (b *RunAll) run(items []index.Item, like *publish.Command, to ways) (*Enque
 		default:
 			out.Jobs = append(out.Jobs, id)
 		}
-	}
-	for _, cmd := range asked {
-		to.withdraw(cmd)
 	}
 	if out.Enqueued = len(out.Jobs); b.DryRun {
 		out.Batch = ""

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/bcc94042/instar/consumers/orchestrator/schedule"
 	"github.com/bcc94042/instar/kv/index"
@@ -24,11 +23,12 @@ type Board struct {
 
 	mu      sync.Mutex
 	at      map[string]seen
+	given   map[string][]*Place // by task
+	over    []*Place            // those whose commands are not under way any more, the oldest first
 	queued  map[string]int
 	awaited map[string]int      // queued tasks that run after one, by its key
 	uniques map[string][]string // keys of active tasks, by namespace and unique key: mostly one
 	pools   map[string]int      // of active tasks, besides that of the nodes
-	given   []promise           // the oldest first
 	changed chan struct{}       // closed when pools has others
 }
 
@@ -39,18 +39,8 @@ type seen struct {
 	namespace, typ, pool string
 	unique               string
 	queued               bool
-	after                []string  // keys of what it runs after, if it is queued
-	promised             time.Time // until then it counts, although it was not seen yet; zero is of one that was seen
+	after                []string // keys of what it runs after, if it is queued
 }
-
-// promise is a place of a task that was let in a moment ago.
-type promise struct {
-	key   string
-	until time.Time
-}
-
-// promised is how long a place counts that nobody takes: as when the command was refused.
-const promised = time.Second
 
 // Run follows until ctx ends, and returns nil then.
 func (b *Board) Run(ctx context.Context) error {
@@ -69,7 +59,7 @@ func (b *Board) follow(ctx context.Context) {
 	changes := b.Tasks.Batches(index.Filter{}, Buffered)
 	defer changes.Close()
 	b.mu.Lock()
-	b.at, b.queued, b.awaited, b.uniques, b.pools, b.given = map[string]seen{}, map[string]int{}, map[string]int{}, map[string][]string{}, map[string]int{}, nil
+	b.begin()
 	b.mu.Unlock()
 	for after := ""; ; {
 		page := b.Tasks.List(index.Query{States: []string{task.Queued, task.Running}, After: after, Limit: 4096})
@@ -91,13 +81,21 @@ func (b *Board) follow(ctx context.Context) {
 	}
 }
 
+// begin forgets what was seen, and counts the places. The lock is held.
+func (b *Board) begin() {
+	b.at, b.queued, b.awaited, b.uniques, b.pools = map[string]seen{}, map[string]int{}, map[string]int{}, map[string][]string{}, map[string]int{}
+	for key := range b.given {
+		b.count(key, 1)
+	}
+}
+
 func (b *Board) take(item index.Item, deleted bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if item.State == task.Pending && !b.at[item.Key].promised.IsZero() { // as it was before it was let in
-		return
-	}
-	b.forget(item.Key)
+	b.count(item.Key, -1)
+	defer b.count(item.Key, 1)
+	delete(b.at, item.Key)
+	b.came(item.Key, item.Revision)
 	brief, _ := item.Value.(*task.Brief)
 	if deleted || brief == nil || item.State != task.Queued && item.State != task.Running {
 		return
@@ -110,91 +108,72 @@ func (b *Board) take(item index.Item, deleted bool) {
 			s.after = append(s.after, repo+"."+id)
 		}
 	}
-	b.put(item.Key, s)
+	b.at[item.Key] = s
 }
 
 func seenAs(key string, brief *task.Brief) seen {
 	namespace, _, _ := split(key)
 	s := seen{namespace: namespace, typ: brief.Type, pool: brief.Pool}
+	if s.pool == task.NodesPool {
+		s.pool = ""
+	}
 	if brief.UniqueKey != "" {
 		s.unique = namespace + "/" + brief.UniqueKey
 	}
 	return s
 }
 
-// put counts a task. The lock is held.
-func (b *Board) put(key string, s seen) {
-	if s.pool == task.NodesPool {
-		s.pool = ""
+// count adds what a task counts for, or takes that away: once, whether it was seen, has places, or both. The lock is held.
+func (b *Board) count(key string, n int) {
+	if b.at == nil {
+		b.begin()
 	}
-	if s.unique != "" {
-		b.uniques[s.unique] = append(b.uniques[s.unique], key)
+	own, was := b.at[key]
+	var caps, uniques, pools []string
+	stake := func(s seen) {
+		if s.queued {
+			caps = append(caps, capsOf(key, s.typ, s.pool)...)
+		}
+		if s.unique != "" {
+			uniques = append(uniques, s.unique)
+		}
+		if s.pool != "" {
+			pools = append(pools, s.pool)
+		}
 	}
-	b.at[key] = s
-	if s.pool != "" {
-		if b.pools[s.pool]++; b.pools[s.pool] == 1 {
+	if was {
+		stake(own)
+	}
+	for _, p := range b.given[key] {
+		stake(p.as)
+	}
+	for _, list := range []*[]string{&caps, &uniques, &pools} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
+	for _, name := range caps {
+		sum(b.queued, name, n)
+	}
+	for _, up := range own.after {
+		sum(b.awaited, up, n)
+	}
+	for _, pool := range pools {
+		if sum(b.pools, pool, n); n > 0 && b.pools[pool] == 1 {
 			b.announce()
 		}
 	}
-	if s.queued {
-		for _, e := range capsOf(key, s.typ, s.pool) {
-			b.queued[e]++
-		}
-	}
-	for _, up := range s.after {
-		b.awaited[up]++
-	}
-}
-
-// forget takes back what was counted for a task. The lock is held.
-func (b *Board) forget(key string) {
-	old, was := b.at[key]
-	if !was {
-		return
-	}
-	delete(b.at, key)
-	if old.queued {
-		for _, e := range capsOf(key, old.typ, old.pool) {
-			if b.queued[e]--; b.queued[e] == 0 {
-				delete(b.queued, e)
-			}
-		}
-	}
-	for _, up := range old.after {
-		if b.awaited[up]--; b.awaited[up] == 0 {
-			delete(b.awaited, up)
-		}
-	}
-	if old.pool != "" {
-		if b.pools[old.pool]--; b.pools[old.pool] == 0 {
-			delete(b.pools, old.pool)
-		}
-	}
-	if old.unique != "" {
-		rest := slices.DeleteFunc(b.uniques[old.unique], func(k string) bool { return k == key })
-		if b.uniques[old.unique] = rest; len(rest) == 0 {
-			delete(b.uniques, old.unique)
+	for _, u := range uniques {
+		if n > 0 {
+			b.uniques[u] = append(b.uniques[u], key)
+		} else if b.uniques[u] = slices.DeleteFunc(b.uniques[u], func(k string) bool { return k == key }); len(b.uniques[u]) == 0 {
+			delete(b.uniques, u)
 		}
 	}
 }
 
-// promise counts a task as queued before it is seen, for a moment, so that what comes at once does not get in beyond a cap together. The lock is held.
-func (b *Board) promise(key string, s seen) {
-	if _, is := b.at[key]; is || b.at == nil {
-		return
-	}
-	s.queued, s.promised = true, time.Now().Add(promised)
-	b.given = append(b.given, promise{key, s.promised})
-	b.put(key, s)
-}
-
-// lapse takes promises back that nobody came for. The lock is held.
-func (b *Board) lapse(now time.Time) {
-	for len(b.given) > 0 && !now.Before(b.given[0].until) {
-		if p := b.given[0]; b.at[p.key].promised.Equal(p.until) {
-			b.forget(p.key)
-		}
-		b.given = b.given[1:]
+func sum(counts map[string]int, name string, n int) {
+	if counts[name] += n; counts[name] == 0 {
+		delete(counts, name)
 	}
 }
 
@@ -227,14 +206,6 @@ func (b *Board) Pools() (list []string, changed <-chan struct{}) {
 	list = slices.AppendSeq(list, maps.Keys(b.pools))
 	slices.Sort(list)
 	return slices.Compact(list), b.changed
-}
-
-// Crowded reports whether there are so many pools that a task cannot have another one.
-func (b *Board) Crowded(pool string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.lapse(time.Now())
-	return pool != "" && pool != task.NodesPool && len(b.pools) >= MaxPools && b.pools[pool] == 0
 }
 
 // Rated reports whether as many other entries have a rate as may have one: the ledger keeps how far each of them is.
@@ -284,51 +255,6 @@ func (b *Board) capOf(name string) int {
 		return d.Cap
 	}
 	return 0
-}
-
-// Obstacle is what keeps a task out: another one that is queued or running under its unique key, or the queue or the repository that takes no more, and its cap. The zero value is nothing.
-type Obstacle struct {
-	Holder string
-	Full   string
-	Most   int
-}
-
-// Place says what keeps a task out. Where nothing does, the task has a place and its unique key from now on, which lapse soon unless it is seen to be queued.
-// What it was given before does not stand in its own way. Nothing is full for a task that queued ones wait for: they keep their places until it has run.
-func (b *Board) Place(key string, brief *task.Brief) Obstacle {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.lapse(time.Now())
-	_, repo, id := split(key)
-	s := seenAs(key, brief)
-	b.retract(key)
-	for _, k := range b.uniques[s.unique] {
-		if k != key {
-			return Obstacle{Holder: k}
-		}
-	}
-	awaited := b.awaited[key] > 0 || id == repository.CloneTask && b.queued["repository "+repo] > 0
-	for _, name := range capsOf(key, s.typ, s.pool) {
-		if most := b.capOf(name); most > 0 && b.queued[name] >= most && !awaited {
-			return Obstacle{Full: name, Most: most}
-		}
-	}
-	b.promise(key, s)
-	return Obstacle{}
-}
-
-// Withdraw takes back what Place has given to a task, unless the task was seen to be queued.
-func (b *Board) Withdraw(key string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.retract(key)
-}
-
-// retract takes back a promise. The lock is held.
-func (b *Board) retract(key string) {
-	if !b.at[key].promised.IsZero() {
-		b.forget(key)
-	}
 }
 
 // Unfit says why a task cannot run after others: one is not there, or it would run after itself. stored reports whether a task is there that was not seen yet.

@@ -352,16 +352,3 @@ func TestAParkedTaskIsNotGranted(t *testing.T) {
 	require.Len(t, granted, 1)
 	require.Equal(t, "default.a.readable", granted[0].Key)
 }
-
-// A pool that was let in, and has got no task, keeps nobody out for longer than its promise.
-func TestPromisedPoolsLapse(t *testing.T) {
-	t.Parallel()
-	b := &Board{at: map[string]seen{}, queued: map[string]int{}, awaited: map[string]int{}, uniques: map[string][]string{}, pools: map[string]int{}}
-	past := time.Now().Add(-time.Second)
-	for i := range MaxPools {
-		key := fmt.Sprint("default.a.t", i)
-		b.given = append(b.given, promise{key, past})
-		b.put(key, seen{namespace: "default", typ: "noop", pool: fmt.Sprint("p", i), queued: true, promised: past})
-	}
-	require.False(t, b.Crowded("another"))
-}

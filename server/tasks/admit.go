@@ -21,10 +21,13 @@ type door struct {
 	board               *orchestrator.Board
 	tasks, repositories *index.Index
 	next                func(publish.Command) error                           // of other machines
-	back                func(publish.Command)                                 // the same for what was only asked about; nil is nothing
+	places              func(publish.Command) (left, error)                   // the same; nil has none
 	stored              func(m *machines.Machine, key string) (string, error) // a state, as its leader has it
 	check               func(typ string, params json.RawMessage) error        // why no node could do a task; nil knows of nothing
 }
+
+// left is told what has become of a command.
+type left = func(*machines.Answer, error)
 
 // fullFor is what a client is told to wait for room, in seconds.
 const fullFor = "5"
@@ -53,30 +56,56 @@ func (d *door) admit(cmd publish.Command) error {
 		if json.Unmarshal(cmd.Body, &b) != nil {
 			return nil // which the engine refuses
 		}
-		return d.create(cmd.Key, &b)
+		if err := d.create(cmd.Key, &b); err != nil {
+			return err
+		}
 	case task.CommandSchedule:
 		var b task.ScheduleBody
 		if json.Unmarshal(cmd.Body, &b) == nil && b.Validate() == nil {
 			return comes(b.Cron, b.TimeZone)
 		}
-	case task.CommandRun, task.CommandRetry:
-		item, ok := d.tasks.Get(cmd.Key)
-		brief, _ := item.Value.(*task.Brief)
-		if !ok || brief == nil || item.State == task.Queued || item.State == task.Running {
-			return nil
-		}
-		return d.queue(cmd.Key, brief)
 	}
-	return nil
+	brief := d.queues(cmd)
+	if brief == nil {
+		return nil
+	}
+	return refused(brief, d.board.Obstacle(cmd.Key, brief))
 }
 
-// withdraw takes back the place of a task.
-func (d *door) withdraw(cmd publish.Command) {
-	if cmd.Machine == task.Machine.Name {
-		d.board.Withdraw(cmd.Key)
-	} else if d.back != nil {
-		d.back(cmd)
+// place gives a task that a command queues its place, until it is known what became of the command.
+func (d *door) place(cmd publish.Command) (left, error) {
+	if cmd.Machine != task.Machine.Name && d.places != nil {
+		return d.places(cmd)
 	}
+	brief := d.queues(cmd)
+	if brief == nil {
+		return nil, nil
+	}
+	p, o := d.board.Place(cmd.Key, brief)
+	if p == nil {
+		return nil, refused(brief, o)
+	}
+	return p.Left, nil
+}
+
+// queues is the task that a command would queue; nil where it queues none.
+func (d *door) queues(cmd publish.Command) *task.Brief {
+	if _, _, _, err := streams.SplitKey(cmd.Key); err != nil || cmd.Machine != task.Machine.Name {
+		return nil
+	}
+	switch cmd.Name {
+	case task.CommandCreate:
+		var b task.CreateBody
+		if json.Unmarshal(cmd.Body, &b) == nil && b.Run {
+			return &task.Brief{Type: b.Type, Pool: b.Pool, UniqueKey: b.UniqueKey}
+		}
+	case task.CommandRun, task.CommandRetry:
+		item, _ := d.tasks.Get(cmd.Key)
+		if brief, _ := item.Value.(*task.Brief); item.State != task.Queued && item.State != task.Running {
+			return brief
+		}
+	}
+	return nil
 }
 
 func (d *door) create(key string, b *task.CreateBody) error {
@@ -110,10 +139,7 @@ func (d *door) create(key string, b *task.CreateBody) error {
 			return err
 		}
 	}
-	if !b.Run {
-		return nil
-	}
-	return d.queue(key, &task.Brief{Type: b.Type, Pool: b.Pool, UniqueKey: b.UniqueKey})
+	return nil
 }
 
 // doable refuses a task that no node could do. What workers elsewhere can do is theirs to know.
@@ -158,15 +184,13 @@ func (d *door) there(key string) bool {
 	return err == nil && state != machines.None && state != task.Deleted
 }
 
-// queue refuses a task for which there is no room, or whose unique key another one has.
-func (d *door) queue(key string, brief *task.Brief) error {
-	if _, _, _, err := streams.SplitKey(key); err != nil {
-		return nil
-	}
-	if d.board.Crowded(brief.Pool) {
+// refused is why there is no room for a task, or that another one has its unique key; nil where it gets in.
+func refused(brief *task.Brief, o orchestrator.Obstacle) error {
+	switch {
+	case o.Crowded:
 		return problem.New(problem.CodeRateLimited, fmt.Sprintf("the tasks that are queued or run have %d pools already, as many as they may", orchestrator.MaxPools)).With("Retry-After", fullFor)
-	}
-	switch o := d.board.Place(key, brief); {
+	case o.Holder != "" && o.Asked:
+		return problem.New(machines.CodeExists, fmt.Sprintf("the task %s is being queued with the unique key %s", o.Holder, brief.UniqueKey))
 	case o.Holder != "":
 		return problem.New(machines.CodeExists, fmt.Sprintf("the task %s is active and has the unique key %s", o.Holder, brief.UniqueKey))
 	case o.Full != "":

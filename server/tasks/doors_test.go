@@ -99,3 +99,18 @@ func why(p *place) {
 		require.Contains(p.t, page, "\n"+name)
 	}
 }
+
+// A command that the engine refuses leaves its unique key to others at once, and one that is only asked about takes it from nobody.
+func uniqueLeft(p *place) {
+	p.pauses("/v1/repositories/a")
+	p.task("one", `{"type":"noop"}`)
+	for i := range 5 {
+		key := fmt.Sprint("k", i)
+		text := p.refused(409, "POST", "/v1/repositories/a/tasks/one/create", fmt.Sprintf(`{"type":"noop","uniqueKey":%q,"run":true}`, key))
+		require.Contains(p.t, text, "one")
+		p.task(fmt.Sprint("two", i), fmt.Sprintf(`{"type":"noop","uniqueKey":%q,"run":true}`, key))
+		p.do("POST", p.path(fmt.Sprintf("/v1/repositories/a/tasks/two%d/create?dryRun=true", i)), fmt.Sprintf(`{"type":"noop","uniqueKey":%q,"run":true}`, key))
+		text = p.refused(409, "POST", fmt.Sprintf("/v1/repositories/a/tasks/three%d/create", i), fmt.Sprintf(`{"type":"noop","uniqueKey":%q,"run":true}`, key))
+		require.Contains(p.t, text, "the unique key "+key)
+	}
+}

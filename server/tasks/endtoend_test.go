@@ -161,7 +161,7 @@ func TestEndToEnd(t *testing.T) {
 	shared := start(t, func(context.Context, *server.Host) (effects.Performer, error) { return s, nil })
 	shared.ok("POST", "/v1/queues/cluster/configure", `{"limit":64,"aging":"1s"}`)
 	for name, test := range map[string]func(*place){
-		"cron": cron, "delay": delay, "rate": rate, "cap": capped, "pause": pause, "retry": retry, "force": force, "stuck": stuck, "bulk": bulk, "bulkcap": bulkCapped, "repocap": repositoryCapped, "why": why, "dag": dag,
+		"cron": cron, "delay": delay, "rate": rate, "cap": capped, "pause": pause, "retry": retry, "force": force, "stuck": stuck, "bulk": bulk, "bulkcap": bulkCapped, "repocap": repositoryCapped, "uniqueleft": uniqueLeft, "why": why, "dag": dag,
 		"unique": unique, "snooze": snooze, "priority": priority, "badinput": badInput, "fresh": fresh,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -82,7 +82,7 @@ func open(ctx context.Context, h *server.Host, perform func(context.Context, *se
 		return r.State, r.Why, err
 	}
 	h.API(func(o *api.Options) {
-		d.next, d.back, o.Admit, o.Withdraw = o.Admit, o.Withdraw, d.admit, d.withdraw
+		d.next, d.places, o.Admit, o.Place = o.Admit, o.Place, d.admit, d.place
 		o.More = append(o.More, func(p api.Parts) func(*rest.Router) []*rest.Route {
 			return apitasks.New(p.Rest, p.Store, p.Sender, js, why).Routes
 		})
