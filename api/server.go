@@ -169,21 +169,28 @@ func (s *Server) use(r *rest.Router, docs *documents.Set) {
 
 // build registers every operation of some machines, and documents them. Huma panics on a table that it cannot describe; that is an error.
 func (s *Server) build(ms *registry.Registry) (r *rest.Router, docs *documents.Set, err error) {
+	of := "the server"
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("api: cannot build the operations: %v", p)
+			err = fmt.Errorf("%v", p)
+		}
+		if err != nil {
+			err = fmt.Errorf("api: cannot build the operations of %s: %w", of, err)
 		}
 	}()
 	r = s.rest.NewRouter()
 	docs = documents.New(r, ms, s.store.Names)
-	var all []*rest.Route
-	for _, m := range ms.All() {
-		all = append(all, s.machineRoutes(r, ms, m)...)
-	}
-	all = append(append(all, s.commonRoutes(r)...), docs.Routes()...)
-	for _, rt := range all {
+	for _, rt := range slices.Concat(s.commonRoutes(r), docs.Routes()) { // before those of machines, whose names can be changed
 		if err := r.Register(rt); err != nil {
 			return nil, nil, err
+		}
+	}
+	for _, m := range ms.All() {
+		of = "the machine " + m.Name + ", which may need another name or plural"
+		for _, rt := range s.machineRoutes(r, ms, m) {
+			if err := r.Register(rt); err != nil {
+				return nil, nil, err
+			}
 		}
 	}
 	if s.instances != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -27,14 +28,14 @@ type Router struct {
 	API      huma.API
 	Schemas  *schema.Validator
 	Routes   []*Route
-	patterns map[string]bool
-	replaced context.Context // ends when another one is served
+	taken    map[string]*Route // by what only one may have: an id, or a method and a path whose parameters have any name
+	replaced context.Context   // ends when another one is served
 	replace  context.CancelFunc
 }
 
 // NewRouter makes a router that has no routes, and is not served before [Server.Use].
 func (s *Server) NewRouter() *Router {
-	r := &Router{server: s, mux: http.NewServeMux(), patterns: map[string]bool{}}
+	r := &Router{server: s, mux: http.NewServeMux(), taken: map[string]*Route{}}
 	r.replaced, r.replace = context.WithCancel(context.Background())
 	r.API = humago.New(r.mux, humaConfig(s.o.Version))
 	r.Schemas = schema.New(r.Registry())
@@ -79,17 +80,20 @@ func (rt *Route) Body() *huma.Schema {
 	return rt.Op.RequestBody.Content["application/json"].Schema
 }
 
+var parameter = regexp.MustCompile(`\{[^}]*\}`)
+
 // Register adds an operation to the document and to the router. It fails for an operation that declares no role, and
-// for a second one of the same method and path.
+// for a second one of the same id, or method and path.
 func (r *Router) Register(rt *Route) error {
 	if rt.Role.Rank() == 0 && !rt.Open {
-		return fmt.Errorf("api: operation %s %s declares no role", rt.Op.Method, rt.Op.Path)
+		return fmt.Errorf("its operation %s declares no role", rt.at())
 	}
-	at := rt.Op.Method + " " + rt.Op.Path
-	if r.patterns[at] {
-		return fmt.Errorf("api: operation %s is there twice", at)
+	for _, name := range []string{rt.Op.OperationID, rt.Op.Method + " " + parameter.ReplaceAllString(rt.Op.Path, "{}")} {
+		if other := r.taken[name]; other != nil && name != "" { // hidden ones have no id
+			return fmt.Errorf("its operation %s is there twice: %s and %s", name, rt.at(), other.at())
+		}
+		r.taken[name] = rt
 	}
-	r.patterns[at] = true
 	rt.router, rt.query = r, map[string]*huma.Param{}
 	for _, name := range slices.Backward(pathParams(rt.Op.Path)) {
 		p := &huma.Param{Name: name, In: "path", Required: true, Schema: labelSchema()}
@@ -118,6 +122,8 @@ type Operation struct {
 	ID, Method, Path string
 	Role             auth.Role // empty when no role is needed
 }
+
+func (rt *Route) at() string { return rt.Op.Method + " " + rt.Op.Path }
 
 // Operations are all operations, hidden ones included, in the order of their paths.
 func (r *Router) Operations() []Operation {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
 	"github.com/bcc94042/instar/cmd/instar/cli/entities"
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/all"
 	"github.com/bcc94042/instar/machines/diagram"
 	"github.com/bcc94042/instar/server/builtin"
@@ -273,6 +274,21 @@ func TestEveryCommandHasHelp(t *testing.T) {
 		}
 	}
 	walk(rootCommand(&command.Program{Options: builtin.Options()}), nil)
+}
+
+// A machine whose commands nobody could call is told of by every command, and first by the one that starts the server.
+func TestAMachineWithTheNameOfACommandIsRefused(t *testing.T) {
+	t.Parallel()
+	options := builtin.Options()
+	options.Machines = append(options.Machines, machines.Define(machines.Definition[struct{}]{
+		Name: "copy", Plural: "backup", Doc: "A thing for tests.", States: []machines.State[struct{}]{{Name: "there", Terminal: true}},
+		Inputs: []machines.Command{{Name: "make", Birth: true}}, Edges: []machines.Edge[struct{}]{{From: []string{machines.None}, On: "make", To: "there"}},
+	}))
+	for _, args := range [][]string{{"serve"}, {"version"}} {
+		var stderr bytes.Buffer
+		require.Equal(t, command.ExitGeneric, Main(args, strings.NewReader(""), io.Discard, &stderr, options))
+		require.Equal(t, "instar: the machine copy (backup) has the name of the command \"instar backup\": give the machine another one\n", stderr.String())
+	}
 }
 
 func TestCompletion(t *testing.T) {

@@ -56,7 +56,7 @@ func TestCommandsInDocumentsAreThere(t *testing.T) {
 				}
 				args = append(args, strings.NewReplacer("'", "", `"`, "").Replace(w))
 			}
-			other := strings.HasSuffix(file, "adding-a-machine.md") && len(args) > 0 && args[0] == "backup" // the machine of that page
+			other := strings.HasSuffix(file, "adding-a-machine.md") && len(args) > 0 && args[0] == "snapshot" // the machine of that page
 			if len(args) == 0 || programs[args[0]].Run != nil || strings.ToUpper(args[0]) == args[0] || other {
 				continue
 			}

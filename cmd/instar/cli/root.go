@@ -67,7 +67,7 @@ precondition), 5 not allowed, 6 still under way when the wait ended, 7 ended in 
 	root.AddCommand(devCommand(p), serveCommand(p), backupCommand(p), restoreCommand(p), clusterCommand(), nodeCommand(p), tokenCommand(), entities.Generic(p), entities.Tables(p), discoverCommand(p), deadCommand(p), audits.Command(p), outboxes.Command(p), sizes.Command(p), sizes.Leftovers(p), demos(p), opCommand(p), whyCommand(p), ctxCommand(), doctorCommand(p), versionCommand(p),
 		documentCommand(p, "openapi", "/openapi.json", "Print the server's HTTP interface as OpenAPI"),
 		documentCommand(p, "asyncapi", "/asyncapi.json", "Print the server's NATS interface as AsyncAPI"))
-	root.AddCommand(entities.Commands(p)...)
+	entities.Add(root, p)
 	for name, program := range p.Options.Programs {
 		if use, short, shown := strings.Cut(program.Doc, ": "); shown {
 			root.AddCommand(&cobra.Command{Use: name + " " + use, Short: short, GroupID: command.GroupServer, Run: func(*cobra.Command, []string) {}}) // for the help: Main runs the program

@@ -34,10 +34,15 @@ var verbs = []verb{
 	{name: "wait", args: []string{"ID"}, least: 1, short: "Wait until an entity is in a state, or a condition holds", flags: waitFlags, run: wait},
 }
 
-// Commands are the commands of every machine: all of it comes from the tables.
-func Commands(p *command.Program) []*cobra.Command {
-	var groups []*cobra.Command
+// Add gives a program the commands of every machine: all of it comes from the tables. Where a machine has the name of another command, no command runs: one of both could never be called.
+func Add(root *cobra.Command, p *command.Program) {
 	for _, m := range p.Machines {
+		for _, c := range root.Commands() {
+			if slices.ContainsFunc([]string{m.Name, m.Plural}, func(name string) bool { return c.Name() == name || c.HasAlias(name) }) {
+				err := fmt.Errorf("the machine %s (%s) has the name of the command \"%s\": give the machine another one", m.Name, m.Plural, c.CommandPath())
+				root.PersistentPreRunE = func(*cobra.Command, []string) error { return err }
+			}
+		}
 		g := command.ClientFlags(command.Group(m.Name, m.Doc))
 		g.GroupID, g.Aliases = command.GroupMachines, []string{m.Plural}
 		g.AddGroup(&cobra.Group{ID: "commands", Title: "Commands:"}, &cobra.Group{ID: "reads", Title: "Reads:"})
@@ -50,9 +55,8 @@ func Commands(p *command.Program) []*cobra.Command {
 			}
 			g.AddCommand(v.of(p, m))
 		}
-		groups = append(groups, g)
+		root.AddCommand(g)
 	}
-	return groups
 }
 
 func hasCommand(m *machines.Machine, name string) bool {

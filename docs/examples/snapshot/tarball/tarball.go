@@ -1,4 +1,4 @@
-// Package tarball makes and erases backups as compressed tar files: the provider of the example.
+// Package tarball makes and erases snapshots as compressed tar files: the provider of the example.
 package tarball
 
 import (
@@ -12,16 +12,16 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/bcc94042/instar/docs/examples/backup"
+	"github.com/bcc94042/instar/docs/examples/snapshot"
 	"github.com/bcc94042/instar/machines"
 )
 
-// Provider keeps backups in a directory, one file per entity.
+// Provider keeps snapshots in a directory, one file per entity.
 type Provider struct{ Dir string }
 
 // Perform does one task. It may be called twice for the same one: the file is written beside the old one and renamed.
 func (p Provider) Perform(ctx context.Context, t machines.Task) machines.Result {
-	var body backup.Task
+	var body snapshot.Task
 	if err := json.Unmarshal(t.Data, &body); err != nil {
 		return failure("invalid", err, false)
 	}
@@ -41,7 +41,7 @@ func (p Provider) Perform(ctx context.Context, t machines.Task) machines.Result 
 	} else if err != nil {
 		return failure("internal", err, true)
 	}
-	return machines.Result{Data: backup.Taken{File: file, Bytes: size}}
+	return machines.Result{Data: snapshot.Taken{File: file, Bytes: size}}
 }
 
 func failure(code string, err error, retryable bool) machines.Result {

@@ -1,17 +1,17 @@
-package backup_test
+package snapshot_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bcc94042/instar/docs/examples/backup"
+	"github.com/bcc94042/instar/docs/examples/snapshot"
 	"github.com/bcc94042/instar/machines/transcript"
 )
 
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
-	transcript.Run(t, backup.Machine, "testdata/*.txt")
+	transcript.Run(t, snapshot.Machine, "testdata/*.txt")
 }
 
 func TestEveryEdgeIsSeenInATranscript(t *testing.T) {
@@ -19,5 +19,5 @@ func TestEveryEdgeIsSeenInATranscript(t *testing.T) {
 	if *transcript.Update {
 		t.Skip("the transcripts are being written")
 	}
-	require.Empty(t, transcript.Untaken(t, backup.Machine, "testdata/*.txt"))
+	require.Empty(t, transcript.Untaken(t, snapshot.Machine, "testdata/*.txt"))
 }

@@ -1,4 +1,4 @@
-package backup_test
+package snapshot_test
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/effects"
 	"github.com/bcc94042/instar/consumers/engine"
-	"github.com/bcc94042/instar/docs/examples/backup"
-	"github.com/bcc94042/instar/docs/examples/backup/tarball"
+	"github.com/bcc94042/instar/docs/examples/snapshot"
+	"github.com/bcc94042/instar/docs/examples/snapshot/tarball"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/registry"
@@ -25,7 +25,7 @@ import (
 )
 
 // The whole loop, as the server wires it: a command, the engine, the worker, the provider, the result.
-func TestABackupIsTaken(t *testing.T) {
+func TestASnapshotIsTaken(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Profile: embedded.OS})
@@ -34,18 +34,18 @@ func TestABackupIsTaken(t *testing.T) {
 	require.NoError(t, err)
 	js, err := streams.JetStream(nc)
 	require.NoError(t, err)
-	_, err = streams.Ensure(ctx, js, streams.Plan{States: []string{backup.Machine.Plural}})
+	_, err = streams.Ensure(ctx, js, streams.Plan{States: []string{snapshot.Machine.Plural}})
 	require.NoError(t, err)
 	appender, err := publish.NewAppender(nc, publish.AppenderOptions{})
 	require.NoError(t, err)
 	commands, err := publish.NewCommands(appender)
 	require.NoError(t, err)
 
-	ms, err := registry.New(backup.Machine)
+	ms, err := registry.New(snapshot.Machine)
 	require.NoError(t, err)
 	deps := consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: ms}
 	vault := t.TempDir()
-	workers := &effects.Workers{Deps: deps, Performer: effects.ByMachine{"backup": tarball.Provider{Dir: vault}}.Of}
+	workers := &effects.Workers{Deps: deps, Performer: effects.ByMachine{"snapshot": tarball.Provider{Dir: vault}}.Of}
 	var running sync.WaitGroup
 	running.Go(func() { _ = (&engine.Engine{Deps: deps}).Run(ctx) })
 	running.Go(func() { _ = workers.Run(ctx) })
@@ -60,16 +60,16 @@ func TestABackupIsTaken(t *testing.T) {
 
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte("hello"), 0o600))
-	body, err := json.Marshal(backup.TakeBody{Directory: dir})
+	body, err := json.Marshal(snapshot.TakeBody{Directory: dir})
 	require.NoError(t, err)
-	_, err = commands.Ask(ctx, publish.Command{Machine: "backup", Key: machines.Key("default", "", "web"), Name: "take", Body: body})
+	_, err = commands.Ask(ctx, publish.Command{Machine: "snapshot", Key: machines.Key("default", "", "web"), Name: "take", Body: body})
 	require.NoError(t, err)
 
-	bucket, err := kv.Open(ctx, js, backup.Machine.Plural, kv.JSON[machines.Entity]())
+	bucket, err := kv.Open(ctx, js, snapshot.Machine.Plural, kv.JSON[machines.Entity]())
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		e, err := bucket.Get(ctx, "default.web")
-		return err == nil && e.Value.State == backup.Kept
+		return err == nil && e.Value.State == snapshot.Kept
 	}, 20*time.Second, 10*time.Millisecond)
 	require.FileExists(t, filepath.Join(vault, "default.web.tar.gz"))
 }

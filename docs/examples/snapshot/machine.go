@@ -1,4 +1,4 @@
-package backup
+package snapshot
 
 import (
 	"time"
@@ -15,7 +15,7 @@ const (
 	Removed  = "REMOVED"
 )
 
-// Data is what a backup keeps.
+// Data is what a snapshot keeps.
 type Data struct {
 	Directory string `json:"directory,omitempty"`
 	Protected bool   `json:"protected,omitempty"`
@@ -47,21 +47,21 @@ type Task struct {
 type step = machines.Tx[Data]
 
 var table = []machines.Edge[Data]{
-	{From: []string{machines.None, Removed}, On: "take", To: Taking, Do: take, Emit: []string{"backup.requested"}, Effects: []string{"copy"}},
-	{From: []string{Failed}, On: "retry", To: Taking, Emit: []string{"backup.requested"}, Effects: []string{"copy"}},
-	{From: []string{Taking}, On: "copied", To: Kept, Do: copied, Emit: []string{"backup.kept"}},
-	{From: []string{Taking}, On: "copy-failed", To: Failed, Do: failed, Emit: []string{"backup.failed"}},
-	{From: []string{Taking}, On: "too-late", To: Failed, Do: late, Emit: []string{"backup.failed"}},
-	{From: []string{Kept}, On: "protect", To: machines.Same, Do: protect, Emit: []string{"backup.protected"}},
-	{From: []string{Kept, Failed}, On: "remove", If: unprotected, To: Removing, Emit: []string{"backup.removal.requested"}, Effects: []string{"erase"}},
-	{From: []string{Removing}, On: "erased", To: Removed, Emit: []string{"backup.removed"}},
-	{From: []string{Removing}, On: "erase-failed", To: Failed, Do: failed, Emit: []string{"backup.failed"}},
-	{From: []string{Removing}, On: "too-late", To: Failed, Do: late, Emit: []string{"backup.failed"}},
+	{From: []string{machines.None, Removed}, On: "take", To: Taking, Do: take, Emit: []string{"snapshot.requested"}, Effects: []string{"copy"}},
+	{From: []string{Failed}, On: "retry", To: Taking, Emit: []string{"snapshot.requested"}, Effects: []string{"copy"}},
+	{From: []string{Taking}, On: "copied", To: Kept, Do: copied, Emit: []string{"snapshot.kept"}},
+	{From: []string{Taking}, On: "copy-failed", To: Failed, Do: failed, Emit: []string{"snapshot.failed"}},
+	{From: []string{Taking}, On: "too-late", To: Failed, Do: late, Emit: []string{"snapshot.failed"}},
+	{From: []string{Kept}, On: "protect", To: machines.Same, Do: protect, Emit: []string{"snapshot.protected"}},
+	{From: []string{Kept, Failed}, On: "remove", If: unprotected, To: Removing, Emit: []string{"snapshot.removal.requested"}, Effects: []string{"erase"}},
+	{From: []string{Removing}, On: "erased", To: Removed, Emit: []string{"snapshot.removed"}},
+	{From: []string{Removing}, On: "erase-failed", To: Failed, Do: failed, Emit: []string{"snapshot.failed"}},
+	{From: []string{Removing}, On: "too-late", To: Failed, Do: late, Emit: []string{"snapshot.failed"}},
 }
 
-// Machine is the lifecycle of a backup.
+// Machine is the lifecycle of a snapshot.
 var Machine = machines.Define(machines.Definition[Data]{
-	Name: "backup", Plural: "backups", Doc: "A copy of a directory as it was.",
+	Name: "snapshot", Plural: "snapshots", Doc: "A copy of a directory as it was.",
 	States: []machines.State[Data]{
 		{Name: Taking, Doc: "The copy is being made.", Timeout: within(10 * time.Minute)},
 		{Name: Kept, Doc: "The copy is there."},
@@ -85,12 +85,12 @@ var Machine = machines.Define(machines.Definition[Data]{
 		{Name: "erase", Doc: "Erase the copy.", Done: "erased", Failed: "erase-failed", Payload: task},
 	},
 	Events: []machines.EventType{
-		{Name: "backup.requested", Class: machines.ClassProgress, Doc: "A copy was asked for."},
-		{Name: "backup.kept", Class: machines.ClassState, Doc: "It is KEPT."},
-		{Name: "backup.failed", Class: machines.ClassState, Doc: "It is FAILED, and why."},
-		{Name: "backup.protected", Class: machines.ClassResource, Doc: "Its protection was changed."},
-		{Name: "backup.removal.requested", Class: machines.ClassProgress, Doc: "Its end was asked for."},
-		{Name: "backup.removed", Class: machines.ClassState, Doc: "It is REMOVED."},
+		{Name: "snapshot.requested", Class: machines.ClassProgress, Doc: "A copy was asked for."},
+		{Name: "snapshot.kept", Class: machines.ClassState, Doc: "It is KEPT."},
+		{Name: "snapshot.failed", Class: machines.ClassState, Doc: "It is FAILED, and why."},
+		{Name: "snapshot.protected", Class: machines.ClassResource, Doc: "Its protection was changed."},
+		{Name: "snapshot.removal.requested", Class: machines.ClassProgress, Doc: "Its end was asked for."},
+		{Name: "snapshot.removed", Class: machines.ClassState, Doc: "It is REMOVED."},
 	},
 	Columns: []machines.Column{{Title: "DIRECTORY", Path: "data.directory"}, {Title: "BYTES", Path: "data.bytes"}},
 	Edges:   table,
@@ -115,7 +115,7 @@ func copied(s *step) {
 	b := machines.Body[Taken](s)
 	s.Data.File, s.Data.Bytes = b.File, b.Bytes
 	s.Fail(nil)
-	s.Detail("backup.kept", b)
+	s.Detail("snapshot.kept", b)
 }
 
 func protect(s *step) { s.Data.Protected = machines.Body[ProtectBody](s).Protected }
@@ -128,7 +128,7 @@ func late(s *step) {
 
 func giveUp(s *step, f machines.Failure) {
 	s.Fail(&f)
-	s.Detail("backup.failed", f)
+	s.Detail("snapshot.failed", f)
 }
 
 func task(s *step) any { return Task{Directory: s.Data.Directory} }
