@@ -27,7 +27,7 @@ func (l *loop) prepare(name string, r *repo) {
 	l.ask(name, r, func(ctx context.Context) answer {
 		a := answer{prepares: true}
 		if clone {
-			if a.busy, a.err = l.makeClone(ctx, name, generation, starting, spec); a.err != nil || a.busy {
+			if a.asked, a.busy, a.err = l.makeClone(ctx, name, generation, starting, spec); a.err != nil || a.busy {
 				return a
 			}
 		}
@@ -47,35 +47,36 @@ func (l *loop) prepare(name string, r *repo) {
 }
 
 // makeClone has the repository cloned: by the task that is there, or by a new one. A clone that runs, and was begun for something else, is waited for, and canceled where it clones
-// another URL or ref: what was asked for is what lies there in the end.
-func (l *loop) makeClone(ctx context.Context, name string, generation uint64, starting bool, want repository.Spec) (busy bool, err error) {
+// another URL or ref: what was asked for is what lies there in the end. It returns the version that the task has since then.
+func (l *loop) makeClone(ctx context.Context, name string, generation uint64, starting bool, want repository.Spec) (version uint64, busy bool, err error) {
 	key, batch := name+"."+repository.CloneTask, fmt.Sprint("clone-", generation)
 	d, state, err := l.stored(ctx, key)
 	switch {
 	case err != nil:
-		return false, err
+		return 0, false, err
 	case d.Batch == batch:
 	case state == task.Queued && starting:
-		return true, nil
+		return 0, true, nil
 	case state == task.Running:
 		if d.Source != nil && d.Source.URL == want.URL && d.Source.Ref == want.Ref {
-			return true, nil
+			return 0, true, nil
 		}
 		_, err = l.command(ctx, publish.Command{Machine: task.Machine.Name, Key: key, Name: task.CommandCancel, Reason: "its repository has another url or ref"})
-		return true, err
+		return 0, true, err
 	}
 	body, err := json.Marshal(task.RunBody{Again: true, Order: task.Order{Batch: batch}})
 	if err != nil {
-		return false, err
+		return 0, false, err
 	}
 	a, err := l.command(ctx, publish.Command{Machine: task.Machine.Name, Key: key, Name: task.CommandRun, Body: body})
 	switch {
 	case err != nil:
-		return false, err
+		return 0, false, err
 	case a.Refusal == nil: // of one that was started meanwhile nothing has changed
-		return a.Outcome == machines.Unchanged && a.State == task.Running, nil
+		return a.Version, a.Outcome == machines.Unchanged && a.State == task.Running, nil
 	}
-	return l.makeTask(ctx, name, repository.CloneTask, task.CreateBody{Spec: task.Spec{Type: repository.CloneTask, Priority: 1, SortOrder: -1_000_000}, Run: true, Order: task.Order{Batch: batch}})
+	busy, err = l.makeTask(ctx, name, repository.CloneTask, task.CreateBody{Spec: task.Spec{Type: repository.CloneTask, Priority: 1, SortOrder: -1_000_000}, Run: true, Order: task.Order{Batch: batch}})
+	return 0, busy, err
 }
 
 // stored reads a task from its leader; of one that is not there the data is empty.

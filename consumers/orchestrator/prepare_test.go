@@ -2,6 +2,9 @@ package orchestrator
 
 import (
 	"context"
+	"encoding/json"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,6 +13,7 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/repository"
 	"github.com/bcc94042/instar/machines/task"
+	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 )
 
@@ -97,4 +101,46 @@ func TestCountsAreToldWhileATaskCannotBeMade(t *testing.T) {
 	w.comes(repository.Machine, "a", repository.Analyzing)
 	close(end)
 	w.comes(repository.Machine, "a", repository.Completed)
+}
+
+// What asks for a clone is settled by the end of that clone: no count of the one before makes it look done, also where the index is behind.
+func TestACloneIsUnderWayUntilItHasEnded(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval)
+	release := make(chan struct{})
+	var held atomic.Bool
+	w.does(func(ctx context.Context, _ machines.Task, _ task.Run) machines.Result {
+		if held.Load() {
+			select {
+			case <-release:
+			case <-ctx.Done():
+			}
+		}
+		return machines.Result{Data: task.Result{}}
+	})
+	w.orchestrate(w.Apart("one"))
+	w.repository("a", repository.Spec{URL: "/srv/a"})
+	w.comes(repository.Machine, "a", repository.Ready)
+	held.Store(true)
+	for i, ask := range []func() machines.Answer{
+		func() machines.Answer { return w.applied(repository.Machine, "default.a", "clone", nil) },
+		func() machines.Answer {
+			return w.applied(repository.Machine, "default.a", "configure", repository.ConfigureBody{Spec: repository.Spec{URL: "/srv/a", Ref: "v1"}})
+		},
+	} {
+		require.Equal(t, repository.Pending, ask().State, i)
+		w.comes(repository.Machine, "a", repository.Cloning)
+		release <- struct{}{}
+		w.comes(repository.Machine, "a", repository.Ready)
+	}
+	var states []string
+	for _, m := range w.Stream(streams.EventStream, w.Names.EventsOf("repository", "*.*")) {
+		var e machines.Event
+		require.NoError(t, json.Unmarshal(m.Data, &e))
+		if len(states) == 0 || states[len(states)-1] != e.To {
+			states = append(states, e.To)
+		}
+	}
+	again := []string{repository.Pending, repository.Cloning, repository.Ready}
+	require.Equal(t, slices.Concat(again, again), states[slices.Index(states, repository.Ready)+1:])
 }

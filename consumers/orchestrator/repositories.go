@@ -44,6 +44,7 @@ type repo struct {
 	reports backoff   // of what the repository is told
 	makes   backoff   // of the tasks that it asks for: one that cannot be made keeps no count back
 	cloned  uint64    // generation whose clone was asked for
+	asked   uint64    // version that the task which clones has since then
 	applied uint64    // generation whose tasks were made
 	emptying
 }
@@ -66,6 +67,7 @@ type answer struct {
 	prepares bool // it was about tasks that a repository asks for, not what that is told
 	version  uint64
 	cloned   uint64
+	asked    uint64
 	applied  uint64
 	busy     bool // it is to be asked again a little later
 	err      error
@@ -205,16 +207,22 @@ func (l *loop) tellOne(name string, r *repo, now time.Time) time.Time {
 	if r.data.Tasks != nil {
 		stored = *r.data.Tasks
 	}
-	applied := uint64(0)
-	if r.applied > r.data.Applied {
-		applied = r.applied
+	o := repository.Observed{Counts: counts}
+	switch {
+	case r.applied > r.data.Applied:
+		o.Applied = r.applied
+	case r.data.Clone && r.cloned == r.generation: // some of its tasks cannot be made
+		o.CloneAsked = r.cloned
+	}
+	if o.Applied+o.CloneAsked > 0 && !l.counted(name, r, &counts) { // what is known of the clone is of the one before, and would say that this one is done
+		o.Applied, o.CloneAsked, again = 0, 0, earlier(again, now.Add(statesEvery))
 	}
 	state := r.state
 	if r.state != repository.Deleting {
-		state = repository.Derive(&r.data.Spec, &counts)
+		state = r.data.After(&o, r.generation).Derive(&counts)
 	}
 	switch {
-	case applied > 0, r.state == repository.Deleting && counts.Tasks() == 0:
+	case o.CloneAsked+o.Applied > 0, r.state == repository.Deleting && counts.Tasks() == 0:
 	case state != r.state:
 		if at := r.told.Add(statesEvery); now.Before(at) {
 			return earlier(again, at)
@@ -230,7 +238,7 @@ func (l *loop) tellOne(name string, r *repo, now time.Time) time.Time {
 	}
 	l.ask(name, r, func(ctx context.Context) answer {
 		a, err := l.command(ctx, publish.Command{
-			Machine: repository.Machine.Name, Key: name, Name: repository.ReportObserved, Body: report(repository.Observed{Counts: counts, Applied: applied}), Reason: l.failure(ctx, name, failed),
+			Machine: repository.Machine.Name, Key: name, Name: repository.ReportObserved, Body: report(o), Reason: l.failure(ctx, name, failed),
 		})
 		if err == nil && a.Refusal != nil {
 			err = a.Refusal
@@ -238,6 +246,12 @@ func (l *loop) tellOne(name string, r *repo, now time.Time) time.Time {
 		return answer{repo: name, version: a.Version, err: err}
 	})
 	return again
+}
+
+// counted reports whether counts know of the clone that was asked for last.
+func (l *loop) counted(name string, r *repo, c *repository.Counts) bool {
+	item, ok := l.Tasks.Get(name + "." + repository.CloneTask)
+	return !ok || r.data.URL == "" || item.Problem != "" || item.Version >= r.asked && (item.State == c.Clone || item.State == task.Deleted)
 }
 
 // failure is why a repository is in error, for whom reads only that: what its leader says of the task that has failed, "" without one.
@@ -281,7 +295,7 @@ func (l *loop) answered(a answer) {
 	if !a.prepares {
 		again, r.told = &r.reports, now
 	}
-	r.awaits, r.cloned, r.applied = max(r.awaits, a.version), max(r.cloned, a.cloned), max(r.applied, a.applied)
+	r.awaits, r.cloned, r.asked, r.applied = max(r.awaits, a.version), max(r.cloned, a.cloned), max(r.asked, a.asked), max(r.applied, a.applied)
 	if a.err != nil {
 		if l.ctx.Err() == nil {
 			l.Log.Warn("a repository cannot be told, or given its tasks; trying again", "repository", a.repo, "error", a.err)

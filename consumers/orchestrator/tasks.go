@@ -201,7 +201,7 @@ func (l *loop) task(item index.Item, deleted bool) {
 	}
 }
 
-// serves reports whether what runs after a task may start. A clone that was run again and canceled serves as well: its repository stays cloned, as [repository.Derive] has it.
+// serves reports whether what runs after a task may start. A clone that was run again and canceled serves as well: its repository stays cloned, as [repository.Data.Derive] has it.
 func (l *loop) serves(item index.Item) bool {
 	if item.State != task.Canceled {
 		return item.State == task.Succeeded

@@ -13,7 +13,7 @@ type Data struct {
 	Tasks    *Counts `json:"tasks,omitempty"`    // as they were counted last
 	Warnings int     `json:"warnings,omitempty"` // failures that are no error
 	Paused   *Pause  `json:"paused,omitempty"`   // nothing of it is started
-	Clone    bool    `json:"clone,omitempty"`    // it is to be cloned, also if it was
+	Clone    bool    `json:"clone,omitempty"`    // it is to be cloned, also if it was, and the task that does is not queued yet
 	Applied  uint64  `json:"applied,omitempty"`  // generation whose tasks were made, and whose clone was asked for
 }
 
@@ -60,7 +60,8 @@ type PauseBody struct {
 // Observed is the body of observed.
 type Observed struct {
 	Counts
-	Applied uint64 `json:"applied,omitempty"` // generation whose tasks were made
+	CloneAsked uint64 `json:"cloneAsked,omitempty"` // generation whose clone was asked for, of which the counts know
+	Applied    uint64 `json:"applied,omitempty"`    // generation whose tasks were made, too
 }
 
 // Validate checks what the types cannot say.

@@ -97,17 +97,20 @@ func (s *Spec) requires(t Of) bool {
 	return !t.Optional
 }
 
-// Derive is the state of a repository whose tasks are like that. Before it is cloned, and while it is, only its clone counts. Then:
+// Derive is the state of a repository whose tasks are like that. Before it is cloned, and while it is to be or is being cloned, only its clone counts: one that is asked for makes it pending
+// until the task that clones is queued. Then:
 //
 //  1. any task queued or running: analyzing
 //  2. else any required task failed (any at all, where it is strict): error
 //  3. else there are required tasks, and all of them have succeeded: completed
 //  4. else ready
-func Derive(s *Spec, c *Counts) string {
-	if s.URL != "" {
+func (d *Data) Derive(c *Counts) string {
+	if d.URL != "" {
 		switch {
 		case c.Clone == "queued" || c.Clone == "running":
 			return Cloning
+		case d.Clone:
+			return Pending
 		case c.Clone == "failed":
 			return Error
 		case !c.Cloned:
@@ -117,12 +120,21 @@ func Derive(s *Spec, c *Counts) string {
 	switch {
 	case c.Queued+c.Running > 0:
 		return Analyzing
-	case c.RequiredFailed > 0 || s.Strict && c.Failed > 0:
+	case c.RequiredFailed > 0 || d.Strict && c.Failed > 0:
 		return Error
 	case c.Required > 0 && c.RequiredDone == c.Required && c.RequiredMissing == 0:
 		return Completed
 	}
 	return Ready
+}
+
+// After is what it keeps once whoever schedules has done what he says.
+func (d Data) After(o *Observed, generation uint64) *Data {
+	if o.Applied > d.Applied && o.Applied <= generation {
+		d.Applied = o.Applied
+	}
+	d.Clone = d.Clone && max(o.Applied, o.CloneAsked) != generation
+	return &d
 }
 
 // warnings are failures that are no error.

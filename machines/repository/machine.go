@@ -59,12 +59,14 @@ var Machine = machines.Define(machines.Definition[Data]{
 	States: states, Inputs: inputs, Events: events, Columns: columns, Edges: table,
 })
 
-// Derived are the states that [Derive] leads to.
+// Derived are the states that [Data.Derive] leads to.
 var Derived = []string{Pending, Cloning, Ready, Analyzing, Completed, Error}
 
 var (
-	unborn = []string{machines.None, Deleted}
-	live   = append([]string{Deleting}, Derived...)
+	unborn   = []string{machines.None, Deleted}
+	live     = append([]string{Deleting}, Derived...)
+	uncloned = []string{Pending, Cloning}
+	beyond   = []string{Ready, Analyzing, Completed, Error} // where a command that asks for a clone begins it anew
 )
 
 func only(state string) []string     { return []string{state} }
@@ -74,8 +76,10 @@ var table = append([]machines.Edge[Data]{
 	{From: unborn, On: CommandCreate, If: hasURL, To: Pending, Do: create, Emit: emit(EventCreated)},
 	{From: unborn, On: CommandCreate, To: Ready, Do: create, Emit: emit(EventCreated)},
 	{From: Derived, On: CommandConfigure, If: nothingNew, To: machines.Same, Noop: true},
+	{From: beyond, On: CommandConfigure, If: elsewhere, To: Pending, Do: configure, Emit: emit(EventConfigured, EventState)},
 	{From: Derived, On: CommandConfigure, To: machines.Same, Do: configure, Emit: emit(EventConfigured)},
-	{From: Derived, On: CommandClone, If: cloneable, To: machines.Same, Do: clone, Emit: emit(EventCloneRequested)},
+	{From: beyond, On: CommandClone, If: cloneable, To: Pending, Do: clone, Emit: emit(EventCloneRequested, EventState)},
+	{From: uncloned, On: CommandClone, If: cloneable, To: machines.Same, Do: clone, Emit: emit(EventCloneRequested)},
 	{From: Derived, On: CommandPause, If: paused, To: machines.Same, Noop: true},
 	{From: Derived, On: CommandPause, To: machines.Same, Do: pause, Emit: emit(EventPaused)},
 	{From: Derived, On: CommandResume, If: paused, To: machines.Same, Do: resume, Emit: emit(EventResumed)},
@@ -100,14 +104,14 @@ func derived() []machines.Edge[Data] {
 				from = append(from, s)
 			}
 		}
-		leads := &guard{Name: "its tasks make it " + to, Holds: func(s *step) bool { return Derive(&s.Data.Spec, &machines.Body[Observed](s).Counts) == to }}
+		leads := &guard{Name: "its tasks make it " + to, Holds: func(s *step) bool { return comesTo(s) == to }}
 		edges = append(edges, machines.Edge[Data]{From: from, On: ReportObserved, If: leads, To: to, Do: count, Emit: emit(EventState)})
 	}
 	return edges
 }
 
 var states = []machines.State[Data]{
-	{Name: Pending, Doc: "It is not cloned yet.", Transitional: true},
+	{Name: Pending, Doc: "It is to be cloned.", Transitional: true},
 	{Name: Cloning, Doc: "Its clone is queued or running.", Transitional: true},
 	{Name: Ready, Doc: "It is cloned, and its required tasks have not all been run."},
 	{Name: Analyzing, Doc: "A task of it is queued or running.", Transitional: true},
@@ -158,6 +162,13 @@ var nothingNew = &guard{Name: "nothing new", Holds: func(s *step) bool {
 	return reflect.DeepEqual(machines.Body[ConfigureBody](s).Spec, s.Data.Spec)
 }}
 
+var elsewhere = &guard{Name: "another url or ref", Holds: func(s *step) bool { return isElsewhere(s) }}
+
+func isElsewhere(s *step) bool {
+	b := machines.Body[ConfigureBody](s)
+	return b.URL != "" && (b.URL != s.Data.URL || b.Ref != s.Data.Ref)
+}
+
 var paused = &guard{Name: "paused", Holds: func(s *step) bool { return s.Data.Paused != nil }}
 
 var noneLeft = &guard{Name: "no task is left", Holds: func(s *step) bool { return machines.Body[Observed](s).Tasks() == 0 }}
@@ -172,12 +183,17 @@ var known = &guard{Name: "nothing new", Holds: func(s *step) bool {
 	if s.State() == Deleting && b.Tasks() == 0 {
 		return false
 	}
-	return *stored == b.Counts && b.Applied <= s.Data.Applied && (s.State() == Deleting || Derive(&s.Data.Spec, &b.Counts) == s.State())
+	next := s.Data.After(b, s.Entity().Generation)
+	return *stored == b.Counts && next.Applied == s.Data.Applied && next.Clone == s.Data.Clone && (s.State() == Deleting || comesTo(s) == s.State())
 }}
 
-var stays = &guard{Name: "its state stays", Holds: func(s *step) bool {
-	return Derive(&s.Data.Spec, &machines.Body[Observed](s).Counts) == s.State()
-}}
+var stays = &guard{Name: "its state stays", Holds: func(s *step) bool { return comesTo(s) == s.State() }}
+
+// comesTo is the state that observed leads to.
+func comesTo(s *step) string {
+	b := machines.Body[Observed](s)
+	return s.Data.After(b, s.Entity().Generation).Derive(&b.Counts)
+}
 
 func create(s *step) {
 	b := machines.Body[CreateBody](s)
@@ -190,8 +206,8 @@ func create(s *step) {
 func configure(s *step) {
 	b := machines.Body[ConfigureBody](s)
 	s.NextGeneration()
-	if b.URL != "" && (b.URL != s.Data.URL || b.Ref != s.Data.Ref) {
-		s.Data.Clone = true
+	if isElsewhere(s) {
+		toBeCloned(s)
 	}
 	s.Data.Spec = b.Spec
 	s.Detail(EventConfigured, b.Spec)
@@ -199,7 +215,14 @@ func configure(s *step) {
 
 func clone(s *step) {
 	s.NextGeneration()
+	toBeCloned(s)
+}
+
+// toBeCloned begins what the table leads to pending for: an error of before says nothing of it.
+func toBeCloned(s *step) {
 	s.Data.Clone = true
+	s.Fail(nil)
+	s.Detail(EventState, s.Data.Tasks)
 }
 
 func pause(s *step) {
@@ -217,11 +240,8 @@ func count(s *step) {
 	counts := b.Counts
 	s.Data.Tasks = &counts
 	s.Data.Warnings = warnings(&s.Data.Spec, &counts)
-	if b.Applied > s.Data.Applied && b.Applied <= s.Entity().Generation {
-		s.Data.Applied = b.Applied
-		s.Data.Clone = s.Data.Clone && b.Applied < s.Entity().Generation
-	}
-	switch to := Derive(&s.Data.Spec, &counts); {
+	*s.Data = *s.Data.After(b, s.Entity().Generation)
+	switch to := s.Data.Derive(&counts); {
 	case s.State() == Deleting:
 	case to == Error && counts.Clone == "failed":
 		s.Fail(&machines.Failure{Code: "clone-failed", Message: cmp.Or(s.In.Reason, "the task "+CloneTask+" has failed")})

@@ -112,7 +112,7 @@ func TestAnySequenceCountsAsFromTheBeginning(t *testing.T) {
 				want, state := scratch(s, tasks[name])
 				got := ty.Counts(name)
 				require.Equal(t, want, got, fmt.Sprintf("%s %+v %+v", name, s, tasks[name]))
-				require.Equal(t, state, repository.Derive(&s, &got), fmt.Sprintf("%s %+v %+v", name, s, tasks[name]))
+				require.Equal(t, state, (&repository.Data{Spec: s}).Derive(&got), fmt.Sprintf("%s %+v %+v", name, s, tasks[name]))
 				require.Len(t, ty.Tasks(name), len(tasks[name]))
 				if failed := ty.Failed(name); state == "error" {
 					require.Equal(t, "failed", tasks[name][failed].State, fmt.Sprintf("%s %+v %+v", name, s, tasks[name]))

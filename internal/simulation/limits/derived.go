@@ -11,15 +11,15 @@ import (
 	"github.com/bcc94042/instar/machines/task"
 )
 
-// Derived says which repository is in another state than the stored values of its tasks make it, by the rules of [repository.Derive]. One that is being deleted follows them no longer.
+// Derived says which repository is in another state than the stored values of its tasks make it, by the rules of [repository.Data.Derive]. One that is being deleted follows them no longer.
 func Derived(all []*seen.Entity) string {
 	for _, x := range all {
 		v := x.Last()
 		if x.Machine.Name != repository.Machine.Name || v == nil || v.Dropped || slices.Contains([]string{repository.Deleting, repository.Deleted}, v.State) {
 			continue
 		}
-		var spec repository.Spec
-		if err := json.Unmarshal(v.Data, &spec); err != nil {
+		var d repository.Data
+		if err := json.Unmarshal(v.Data, &d); err != nil {
 			return fmt.Sprintf("%s cannot be read: %v", x, err)
 		}
 		var counts repository.Counts
@@ -35,10 +35,10 @@ func Derived(all []*seen.Entity) string {
 				return fmt.Sprintf("%s cannot be read: %v", of, err)
 			}
 			types[b.Type] = true
-			counts.Add(&spec, repository.Of{ID: id, Type: b.Type, State: last.State, Optional: b.Optional, HasResult: b.HasResult})
+			counts.Add(&d.Spec, repository.Of{ID: id, Type: b.Type, State: last.State, Optional: b.Optional, HasResult: b.HasResult})
 		}
-		counts.Miss(&spec, func(typ string) bool { return types[typ] })
-		if want := repository.Derive(&spec, &counts); want != v.State {
+		counts.Miss(&d.Spec, func(typ string) bool { return types[typ] })
+		if want := d.Derive(&counts); want != v.State {
 			return fmt.Sprintf("%s is %s, and its tasks make it %s", x, v.State, want)
 		}
 	}
