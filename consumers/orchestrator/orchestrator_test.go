@@ -5,6 +5,7 @@ import (
 	crand "crypto/rand"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -106,13 +107,16 @@ func TestOrderOfDependenciesDelaysAndBatches(t *testing.T) {
 
 	w.repository("b", repository.Spec{})
 	in := task.Order{Batch: "b1", StopBatch: true}
-	w.applied(repository.Machine, "default.b", "pause", nil)
+	w.applied(repository.Machine, "default.b", "pause", repository.PauseBody{Reason: "quota"})
 	for i, id := range []string{"ok", "fails", "never", "neither"} {
 		w.applied(task.Machine, "default.b."+id, "create", task.CreateBody{Spec: task.Spec{Type: "noop", SortOrder: i}, Run: true, Order: in})
 	}
 	w.task("b.other", task.Spec{Priority: 9})
-	require.Equal(t, task.Queued, w.state(task.Machine, "b.ok"), "its repository is paused")
+	w.whys("b.ok", `its repository is paused.*: quota`)
+	w.applied(queue.Machine, "default.all", "pause", queue.PauseBody{Reason: "the disk"})
 	w.applied(repository.Machine, "default.b", "resume", nil)
+	w.whys("b.ok", `queue default.all is paused.*: the disk`)
+	w.applied(queue.Machine, "default.all", "resume", nil)
 	w.comes(task.Machine, "b.never", task.Canceled)
 	w.comes(task.Machine, "b.neither", task.Canceled)
 	w.comes(task.Machine, "b.other", task.Succeeded)
@@ -313,4 +317,16 @@ func TestAPauseThatWasAnsweredHolds(t *testing.T) {
 	require.Never(t, started, time.Second, 10*time.Millisecond, "its repository is paused")
 	w.applied(repository.Machine, "default.a", "resume", nil)
 	w.comes(task.Machine, "a.second", task.Succeeded)
+}
+
+// whys waits until a task waits for a reason.
+func (w *world) whys(key, pattern string) {
+	w.T.Helper()
+	var r Reason
+	defer func() { w.T.Log(r) }()
+	w.Eventually(key+" waits: "+pattern, func() (is bool) {
+		r, _ = Why(w.Ctx, &w.Deps, "default."+key) // nobody may schedule yet
+		is, _ = regexp.MatchString("^"+pattern+"$", r.Why)
+		return is
+	})
 }

@@ -117,7 +117,11 @@ func (l *loop) repository(item index.Item, deleted bool) {
 	}
 	r.data, r.state, r.version, r.generation, r.parked = d, item.State, item.Version, item.Generation, false
 	l.tally.SetSpec(item.Key, d.Spec)
-	l.sched.SetRepository(item.Key, schedule.Rights{Held: d.Limit(), Weight: d.Share(), Paused: d.Paused != nil})
+	rights := schedule.Rights{Held: d.Limit(), Weight: d.Share(), Paused: d.Paused != nil}
+	if rights.Paused {
+		rights.Why = d.Paused.String()
+	}
+	l.sched.SetRepository(item.Key, rights)
 	if anew {
 		l.retask(item.Key)
 	}

@@ -141,6 +141,9 @@ func limitsOf(name string, d *queue.Data) schedule.Limits {
 	limits := schedule.Limits{}
 	if d != nil {
 		limits = schedule.Limits{Held: d.Limit, Rate: d.Rate, Interval: d.IntervalOf(), Paused: d.Paused != nil}
+		if d.Paused != nil {
+			limits.Why = d.Paused.String()
+		}
 	}
 	if name == clusterEntry && limits.Held == 0 {
 		limits.Held = queue.DefaultLimit

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/bcc94042/instar/machines"
@@ -55,7 +56,7 @@ var Machine = machines.Define(machines.Definition[Data]{
 		{Name: EventDeleted, Class: machines.ClassState, Doc: "It limits nothing any more."},
 	},
 	Columns: []machines.Column{
-		{Title: "LIMIT", Path: "data.limit"}, {Title: "RATE", Path: "data.rate"}, {Title: "INTERVAL", Path: "data.interval"}, {Title: "CAP", Path: "data.cap"},
+		{Title: "LIMIT", Path: "data.limit"}, {Title: "RATE", Path: "data.rate"}, {Title: "INTERVAL", Path: "data.interval"}, {Title: "CAP", Path: "data.cap"}, {Title: "PAUSED", Path: "data.paused"},
 	},
 	Edges: table,
 })
@@ -98,7 +99,7 @@ func configure(s *step) {
 }
 
 func pause(s *step) {
-	s.Data.Paused = &Pause{Reason: machines.Body[PauseBody](s).Reason, By: s.In.Actor}
+	s.Data.Paused = &Pause{Reason: cmp.Or(machines.Body[PauseBody](s).Reason, s.In.Reason), By: s.In.Actor}
 	s.Detail(EventPaused, s.Data.Paused)
 }
 

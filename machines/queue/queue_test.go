@@ -89,3 +89,14 @@ func TestAnEntryIsConfiguredPausedAndDeleted(t *testing.T) {
 		e = next
 	}
 }
+
+// What is said of a command says why it is paused, where its body does not.
+func TestThePauseOfACommandWithAReasonHasIt(t *testing.T) {
+	t.Parallel()
+	for body, reason := range map[string]string{``: "quota", `{}`: "quota", `{"reason":"the disk"}`: "the disk"} {
+		e, _, err := queue.Machine.Step(queue.Machine.New("default", "", "all"), machines.Input{Command: "pause", Body: json.RawMessage(body), Actor: "ann", Reason: "quota"})
+		require.NoError(t, err)
+		require.Equal(t, &queue.Pause{Reason: reason, By: "ann"}, e.Data.(*queue.Data).Paused)
+		require.Equal(t, " by ann: "+reason, e.Data.(*queue.Data).Paused.String())
+	}
+}

@@ -152,6 +152,7 @@ var columns = []machines.Column{
 	{Title: "SUCCEEDED", Path: "data.tasks.succeeded"},
 	{Title: "FAILED", Path: "data.tasks.failed"},
 	{Title: "WARNINGS", Path: "data.warnings"},
+	{Title: "PAUSED", Path: "data.paused"},
 }
 
 var hasURL = &guard{Name: "to be cloned", Holds: func(s *step) bool { return machines.Body[CreateBody](s).URL != "" }}
@@ -226,7 +227,7 @@ func toBeCloned(s *step) {
 }
 
 func pause(s *step) {
-	s.Data.Paused = &Pause{Reason: machines.Body[PauseBody](s).Reason, By: s.In.Actor}
+	s.Data.Paused = &Pause{Reason: cmp.Or(machines.Body[PauseBody](s).Reason, s.In.Reason), By: s.In.Actor}
 	s.Detail(EventPaused, s.Data.Paused)
 }
 

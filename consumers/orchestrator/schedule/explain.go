@@ -48,13 +48,13 @@ func (c *class) against(now time.Time) (reason, text string) {
 	r := c.repo
 	switch {
 	case r.Paused:
-		return ForPause, "its repository is paused"
+		return ForPause, "its repository is paused" + r.Why
 	case r.held >= r.Rights.Held:
 		return ForLimit, fmt.Sprintf("its repository runs %d of %d", r.held, r.Rights.Held)
 	}
 	for i, e := range c.entries { // which somebody has to end, whatever becomes free
 		if e.Paused {
-			return ForPause, "queue " + c.names[i] + " is paused"
+			return ForPause, "queue " + c.names[i] + " is paused" + e.Why
 		}
 	}
 	for i, e := range c.entries {

@@ -34,7 +34,7 @@ type Limits struct {
 	Interval time.Duration
 	Paused   bool
 	Away     bool   // nobody would take what is started
-	Why      string // this is for people; empty is that no worker asks for tasks
+	Why      string // it is Away, for people; empty is that no worker asks for tasks. Of one that is Paused by whom, and why, as Rights have it
 }
 
 // Rights of a repository.
@@ -42,6 +42,7 @@ type Rights struct {
 	Held   int // tasks that have a slot; at least 1
 	Weight int // at least 1
 	Paused bool
+	Why    string // for people, behind "is paused"
 }
 
 // Scheduler is the queue. Use [New].
@@ -128,7 +129,7 @@ func (s *Scheduler) Ready(name string) int {
 // SetRepository changes the rights of a repository; one that was never set has a limit and a weight of 1.
 func (s *Scheduler) SetRepository(name string, r Rights) {
 	repo := s.repo(name)
-	repo.Rights = Rights{Held: max(r.Held, 1), Weight: max(r.Weight, 1), Paused: r.Paused}
+	repo.Rights = Rights{Held: max(r.Held, 1), Weight: max(r.Weight, 1), Paused: r.Paused, Why: r.Why}
 	s.line(repo)
 }
 
