@@ -56,6 +56,16 @@ func newFake(t *testing.T) *fake {
 	mux.HandleFunc("GET /v1/services/{id}/revisions", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, 200, `{"items":[{"name":"web-00002","ready":"True"},{"name":"web-00001","ready":"False","reason":"ExitCode"}]}`)
 	})
+	mux.HandleFunc("GET /v1/repositories/{id}", func(w http.ResponseWriter, r *http.Request) { // it changes all the time
+		answer(w, 200, fmt.Sprintf(`{"machine":"repository","namespace":"default","id":"shop","state":"ready","version":3,"generation":2,"revision":%d,"labels":{"team":"web"},"data":{"url":"/srv/git/shop","analyses":["lines"],"weight":100,"tasks":{"queued":1}}}`, 40+f.times(r.URL.Path)/2))
+	})
+	mux.HandleFunc("POST /v1/repositories/{id}/configure", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("If-Match") == `"40"` {
+			answer(w, 412, problemJSON("precondition-failed", 412, "the entity is at another revision", ""))
+			return
+		}
+		answer(w, 200, `{"outcome":"applied","state":"ready","version":4,"revision":42,"generation":3,"commandId":"c1"}`)
+	})
 	mux.HandleFunc("GET /v1/watch", f.watch)
 	mux.HandleFunc("GET /v1/machines", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, 200, `{"items":[{"name":"lamp","plural":"lamps","doc":"It shines.","states":[{"name":"LIT","doc":"It shines."}],"commands":[{"name":"light","from":[""],"birth":true}],"edges":[{"from":"","on":"light","to":"LIT"}]},{"name":"service","plural":"services"}]}`)

@@ -1,6 +1,7 @@
 package entities
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +27,8 @@ type sending struct {
 	set                        []string
 	wait                       time.Duration
 	async, yes, dry            bool
+
+	begun string // the revision that the body was begun with
 }
 
 // A body that has a dry run of its own, such as one that ends after the plan, has that flag instead.
@@ -73,6 +76,9 @@ func commandOf(p *command.Program, m *machines.Machine, c machines.Command, pare
 			}
 			return err
 		},
+	}
+	if replaces(m, c, "") {
+		cmd.Long = c.Doc + replacesHelp
 	}
 	o.flags(cmd, c.Destructive, f.Has("dryRun"))
 	f.Bind(cmd.Flags(), parent.PersistentFlags())
@@ -122,17 +128,13 @@ func send(s *command.Session, m *machines.Machine, c machines.Command, id string
 			return err
 		}
 	}
-	header, err := o.header()
-	if err != nil {
-		return err
-	}
 	query := s.Scoped(nil)
 	if o.dry {
 		query = s.Scoped(url.Values{"dryRun": {"true"}})
 	}
-	resp, err := s.Do(s.Ctx, client.Request{Method: http.MethodPost, Path: at + "/" + c.Name, Query: query, Header: header, Body: body})
+	resp, err := post(s, m, c, at, query, body, o)
 	if err != nil {
-		return unsure(about(err, m, id), header.Get("Idempotency-Key"))
+		return unsure(about(err, m, id), o.again(o.key))
 	}
 	var r result
 	if err := json.Unmarshal(resp.Body, &r); err != nil {
@@ -140,7 +142,7 @@ func send(s *command.Session, m *machines.Machine, c machines.Command, id string
 	}
 	r.Replayed = resp.Header.Get("Idempotent-Replayed") == "true"
 	if resp.Status == http.StatusAccepted {
-		return accepted(s, m, c, id, resp, r, o.async)
+		return accepted(s, m, c, id, resp, r, o)
 	}
 	var failed error
 	begun := begins(m, c.Name, r.State)
@@ -179,11 +181,11 @@ func (o *sending) header() (http.Header, error) {
 	if o.reason != "" {
 		h.Set("Instar-Reason", o.reason)
 	}
-	if o.ifMatch != "" {
-		if o.ifMatch != "*" && !strings.HasPrefix(o.ifMatch, `"`) {
-			o.ifMatch = `"` + o.ifMatch + `"`
+	if match := cmp.Or(o.ifMatch, o.begun); match != "" {
+		if match != "*" && !strings.HasPrefix(match, `"`) {
+			match = `"` + match + `"`
 		}
-		h.Set("If-Match", o.ifMatch)
+		h.Set("If-Match", match)
 	}
 	if o.wait > 0 {
 		h.Set("Instar-Wait", o.wait.String())
@@ -194,17 +196,26 @@ func (o *sending) header() (http.Header, error) {
 	return h, nil
 }
 
+// again are the flags with which the same command is applied at most once.
+func (o *sending) again(key string) string {
+	flags := "--idempotency-key " + key
+	if o.begun != "" {
+		flags += " --if-match " + o.begun
+	}
+	return flags
+}
+
 // accepted tells of a command that is stored and not decided.
-func accepted(s *command.Session, m *machines.Machine, c machines.Command, id string, resp *client.Response, r result, asked bool) error {
+func accepted(s *command.Session, m *machines.Machine, c machines.Command, id string, resp *client.Response, r result, o *sending) error {
 	if err := told(s, m, c, id, resp.Body, r); err != nil {
 		return err
 	}
 	shown(s, resp)
-	if asked {
+	if o.async {
 		return nil
 	}
 	err := fmt.Errorf("the command is stored, but was not answered in time (command %s)", r.CommandID)
-	return &command.Error{Code: command.ExitTimeout, Err: err, Try: fmt.Sprintf("the same command with --idempotency-key %s", r.CommandID)}
+	return &command.Error{Code: command.ExitTimeout, Err: err, Try: "the same command with " + o.again(r.CommandID)}
 }
 
 // told writes what became of a command.

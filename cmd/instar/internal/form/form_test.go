@@ -177,3 +177,34 @@ func TestExamples(t *testing.T) {
 	require.Empty(t, f.Example("route.hosts"))
 	require.Empty(t, f.Example("route.targetsOf"))
 }
+
+// What the flags say is put over what is there, member by member; lists and maps are values, and what the body has no name for stays behind.
+func TestABodyOverWhatIsThere(t *testing.T) {
+	t.Parallel()
+	type part struct {
+		A int    `json:"a,omitempty"`
+		B string `json:"b,omitempty"`
+	}
+	type body struct {
+		Part   part              `json:"part"`
+		List   []string          `json:"list,omitempty"`
+		Labels map[string]string `json:"labels,omitempty"`
+		Other  *part             `json:"other,omitempty"`
+	}
+	has, err := form.Object([]byte(`{"part":{"a":9007199254740993,"b":"x","more":1},"list":["1","2"],"labels":{"k":"v"},"other":null,"state":"ready"}`))
+	require.NoError(t, err)
+	for said, want := range map[string]string{
+		`{}`: `{"labels":{"k":"v"},"list":["1","2"],"part":{"a":9007199254740993,"b":"x"}}`,
+		`{"part":{"b":""},"list":["3"],"labels":{"l":"w"},"other":{"a":1}}`: `{"labels":{"l":"w"},"list":["3"],"other":{"a":1},"part":{"a":9007199254740993,"b":""}}`,
+		`{"part":7,"list":[],"unknown":1}`:                                  `{"labels":{"k":"v"},"list":[],"part":7,"unknown":1}`,
+	} {
+		got, err := form.Of(body{}).Over([]byte(said), has)
+		require.NoError(t, err)
+		require.Equal(t, want, string(got))
+	}
+	for _, other := range []any{nil, map[string]any{}} {
+		got, err := form.Of(other).Over([]byte(`{"a":1}`), has)
+		require.NoError(t, err)
+		require.Equal(t, `{"a":1}`, string(got))
+	}
+}
