@@ -146,6 +146,13 @@ func TestBatch(t *testing.T) {
 		} {
 			b.post("/v1/batches", body).problem(t, 422, machines.CodeValidation)
 		}
+		for body, says := range map[string]string{
+			`{"machine":"gadgte","command":"touch"}`:                                         `there is no machine \"gadgte\"; there are gadget, part`,
+			`{"machine":"gadget","command":"tuch"}`:                                          `\"tuch\" is no command for entities of gadget that are there; it has resize, touch, shrink, delete, purge, mend`,
+			`{"machine":"gadget","command":"touch","filter":{"states":["READY","DANCING"]}}`: `\"DANCING\" is no state of gadget; it has CREATING, READY, BROKEN, DELETED`,
+		} {
+			require.Contains(t, string(b.post("/v1/batches", body).body), says)
+		}
 		b.post("/v1/batches", `{"machine":"gadget","command":"purge"}`, "Authorization", "Bearer operate-token").problem(t, 403, "forbidden")
 		b.post("/v1/batches", `{"machine":"gadget","command":"touch"}`, "Authorization", "Bearer read-token").problem(t, 403, "forbidden")
 		b.post("/v1/batches", `{"machine":"gadget","command":"touch","filter":{"namespace":"default"}}`, "Authorization", "Bearer tenant-token").problem(t, 404, "not-found")
@@ -170,7 +177,7 @@ func TestBatch(t *testing.T) {
 		refusals := b.get("/v1/batches?namespace=*").json(t)["items"].([]any)[1].(map[string]any)
 		require.Equal(t, "boss", refusals["metadata"].(map[string]any)["actor"])
 		require.EqualValues(t, 5, refusals["response"].(map[string]any)["refused"])
-		require.Empty(t, refusals["response"].(map[string]any)["failures"])
+		require.Len(t, refusals["response"].(map[string]any)["failures"], 3, "of 5")
 		none, _ := page("?namespace=*", "Authorization", "Bearer tenant-token")
 		require.Empty(t, none)
 		b.get("/v1/batches?namespace=default", "Authorization", "Bearer tenant-token").problem(t, 404, "not-found")

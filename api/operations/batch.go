@@ -11,9 +11,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -191,12 +193,13 @@ func (s *Service) readBatch(q *rest.Request, schema *huma.Schema, b *batch) erro
 	}
 	m := s.store.Machines.Get(b.Request.Machine)
 	if m == nil {
-		return problem.Invalid("body.machine", "there is no such machine")
+		return problem.Invalid("body.machine", fmt.Sprintf("there is no machine %.64q; there are %s", b.Request.Machine, names(s.store.Machines.All(), func(m *machines.Machine) string { return m.Name })))
 	}
 	c, ok := m.Input(b.Request.Command)
 	switch {
 	case !ok || c.Report || c.Birth:
-		return problem.Invalid("body.command", "is no command for entities of "+m.Name+" that are there")
+		there := slices.DeleteFunc(m.Commands(), func(c machines.Command) bool { return c.Birth })
+		return problem.Invalid("body.command", fmt.Sprintf("%.64q is no command for entities of %s that are there; it has %s", b.Request.Command, m.Name, names(there, func(c machines.Command) string { return c.Name })))
 	case c.Admin:
 		if p := q.Who.May(auth.Admin); p != nil {
 			return p
@@ -226,6 +229,15 @@ func (s *Service) readBatch(q *rest.Request, schema *huma.Schema, b *batch) erro
 	return s.store.Indexed(m.Name)
 }
 
+// names are what could have been meant.
+func names[T any](all []T, name func(T) string) string {
+	var list []string
+	for _, one := range all {
+		list = append(list, name(one))
+	}
+	return strings.Join(list, ", ")
+}
+
 // query selects the entities that are still to come.
 func (b *batch) query(m *machines.Machine) (index.Query, *problem.Problem) {
 	kq := index.Query{Namespace: b.Namespace, Parent: b.Request.Filter.Parent, States: b.Request.Filter.States, IDPrefix: b.Request.Filter.IDPrefix, SinceBefore: b.Request.Filter.SinceBefore, After: b.After, Limit: batchPage}
@@ -243,7 +255,7 @@ func (b *batch) query(m *machines.Machine) (index.Query, *problem.Problem) {
 	}
 	for _, state := range kq.States {
 		if _, ok := m.State(state); !ok {
-			return kq, problem.Invalid("body.filter.states", "holds what is no state of "+m.Name)
+			return kq, problem.Invalid("body.filter.states", fmt.Sprintf("%.64q is no state of %s; it has %s", state, m.Name, names(m.States, func(s machines.StateInfo) string { return s.Name })))
 		}
 	}
 	var p *problem.Problem

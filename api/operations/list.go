@@ -14,9 +14,12 @@ import (
 
 // BatchList is a page of batches, the one that has changed last first.
 type BatchList struct {
-	Items      []OperationStatus `json:"items" nullable:"false" doc:"As the operation of each says it, without its failures"`
+	Items      []OperationStatus `json:"items" nullable:"false" doc:"As the operation of each says it, with the first 3 of its failures"`
 	NextCursor string            `json:"nextCursor" doc:"Pass it as cursor= for those that changed before; empty on the last page"`
 }
+
+// listedFailures are shown of each batch in a list: all of a page would be thousands.
+const listedFailures = 3
 
 func (s *Service) listRoute(r *rest.Router) *rest.Route {
 	return &rest.Route{Role: auth.Read, Serve: s.list, Op: huma.Operation{
@@ -50,7 +53,7 @@ func (s *Service) list(q *rest.Request) error {
 		if json.Unmarshal(m.Data, &b) != nil { // written by hand, or a marker
 			continue
 		}
-		b.Progress.Failures = []BatchFailure{}
+		b.Progress.Failures = append([]BatchFailure{}, b.Progress.Failures[:min(len(b.Progress.Failures), listedFailures)]...)
 		out.Items = append(out.Items, *operationOf(id, &b))
 	}
 	return q.JSON(http.StatusOK, out)

@@ -94,6 +94,8 @@ func TestOperationsOnTheCommandLine(t *testing.T) {
 		switch {
 		case name == "batch.default.b/cancel" && r.Method == http.MethodPost:
 			answer(w, 200, `{"name":"batch.default.b","kind":"batch","done":false,"metadata":{"step":"cancelling","progress":{"matched":3,"applied":2,"refused":1}}}`)
+		case name == "batch.default.mixed":
+			answer(w, 200, `{"name":"batch.default.mixed","kind":"batch","done":true,"metadata":{"step":"done","progress":{"matched":3,"applied":2,"refused":1,"failures":[{"key":"default.web","code":"guard-rejected","detail":"it is protected"}]}}}`)
 		case name == "service.default.web.ok", name == "service.default.web.slow" && waits > 1:
 			answer(w, 200, `{"name":"`+name+`","kind":"command","done":true,"metadata":{"step":"READY"},"response":{"outcome":"applied","state":"READY","version":4}}`)
 		case name == "service.default.web.bad":
@@ -116,6 +118,8 @@ func TestOperationsOnTheCommandLine(t *testing.T) {
 		"op wait service.default.web.bad":                  {command.ExitFailed, "ended: RevisionFailed"},
 		"op wait service.default.web.never --timeout 50ms": {command.ExitTimeout, "is still UPDATING after 50ms"},
 		"op cancel batch.default.b":                        {0, "batch.default.b: under way, cancelling, 3 matched: 2 applied, 0 unchanged, 0 stored, 1 refused, 0 failed"},
+		"op wait batch.default.mixed":                      {command.ExitConflict, "0 failed\n  default.web: guard-rejected: it is protected\ninstar: batch.default.mixed: 1 of 3 commands were refused or failed\n"},
+		"op get batch.default.mixed":                       {0, "  default.web: guard-rejected: it is protected\n"},
 		"op get service.default.none.x -o json":            {command.ExitNotFound, "there is no such operation"},
 	} {
 		code, out, errs := exitOf1(append(strings.Fields(args), "--server", server.URL)...)

@@ -1,7 +1,7 @@
 // Package cli is the command line of a binary that is built on the server: serve and dev, and commands that ask a server, of which those
 // of machines come from their tables. [Main] is all that a main function calls.
 //
-// One file holds one command. Those of machines are in entities, those of outboxes in outboxes; command is what they share.
+// One file holds one command. Those of machines are in entities, those of outboxes in outboxes, of operations in operations; command is what they share.
 package cli
 
 import (
@@ -16,6 +16,7 @@ import (
 	"github.com/bcc94042/instar/cmd/instar/cli/audits"
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
 	"github.com/bcc94042/instar/cmd/instar/cli/entities"
+	"github.com/bcc94042/instar/cmd/instar/cli/operations"
 	"github.com/bcc94042/instar/cmd/instar/cli/outboxes"
 	"github.com/bcc94042/instar/cmd/instar/cli/sizes"
 	"github.com/bcc94042/instar/cmd/instar/demo"
@@ -64,7 +65,7 @@ precondition), 5 not allowed, 6 still under way when the wait ended, 7 ended in 
 		&cobra.Group{ID: command.GroupMachines, Title: "Machines:"},
 		&cobra.Group{ID: command.GroupLook, Title: "Inspect and repair:"},
 	)
-	root.AddCommand(devCommand(p), serveCommand(p), backupCommand(p), restoreCommand(p), clusterCommand(), nodeCommand(p), tokenCommand(), entities.Generic(p), entities.Tables(p), discoverCommand(p), deadCommand(p), audits.Command(p), outboxes.Command(p), sizes.Command(p), sizes.Leftovers(p), demos(p), opCommand(p), whyCommand(p), ctxCommand(), doctorCommand(p), versionCommand(p),
+	root.AddCommand(devCommand(p), serveCommand(p), backupCommand(p), restoreCommand(p), clusterCommand(), nodeCommand(p), tokenCommand(), entities.Generic(p), entities.Tables(p), discoverCommand(p), deadCommand(p), audits.Command(p), outboxes.Command(p), sizes.Command(p), sizes.Leftovers(p), demos(p), operations.Command(p), whyCommand(p), ctxCommand(), doctorCommand(p), versionCommand(p),
 		documentCommand(p, "openapi", "/openapi.json", "Print the server's HTTP interface as OpenAPI"),
 		documentCommand(p, "asyncapi", "/asyncapi.json", "Print the server's NATS interface as AsyncAPI"))
 	entities.Add(root, p)

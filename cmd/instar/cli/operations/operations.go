@@ -1,4 +1,5 @@
-package cli
+// Package operations is the command about what a 202 leads to: a command that was stored, or a batch.
+package operations
 
 import (
 	"encoding/json"
@@ -16,12 +17,12 @@ import (
 	"github.com/bcc94042/instar/cmd/instar/internal/output"
 )
 
-// opCommand is about what a 202 leads to: a command that was stored, or a batch.
-func opCommand(p *command.Program) *cobra.Command {
+// Command is "instar op".
+func Command(p *command.Program) *cobra.Command {
 	g := command.ClientFlags(command.Group("op", "Operations: the progress of a command or a batch"))
 	g.GroupID = command.GroupLook
 	wait := &cobra.Command{
-		Use: "wait OPERATION", Short: "Wait until an operation is done; exit code 7 if it failed", Args: command.Arguments("OPERATION"), RunE: p.Asking(opWait),
+		Use: "wait OPERATION", Short: "Wait until an operation is done; exit code 7 if it failed, 4 if commands of a batch were refused", Args: command.Arguments("OPERATION"), RunE: p.Asking(opWait),
 		Example: "  instar op wait service.default.web.k1 --timeout 5m",
 	}
 	wait.Flags().Duration("timeout", 30*time.Second, "at most this long; 0 is without end")
@@ -39,6 +40,7 @@ type operation struct {
 		Step     string `json:"step"`
 		Progress *struct {
 			Matched, Applied, Unchanged, Stored, Refused, Failed int
+			Failures                                             []failure
 		} `json:"progress"`
 	} `json:"metadata"`
 	Error *struct {
@@ -51,6 +53,37 @@ type operation struct {
 	} `json:"response"`
 
 	raw json.RawMessage
+}
+
+// failure is an entity whose command was refused, or failed.
+type failure struct{ Key, Code, Detail string }
+
+// mostReasons are told of a batch; the same reason again and again says nothing new.
+const mostReasons = 5
+
+// reasons are why some commands of a batch were not carried out, for people.
+func (op *operation) reasons() string {
+	if op.Metadata.Progress == nil {
+		return ""
+	}
+	all := op.Metadata.Progress.Failures
+	var b strings.Builder
+	for _, f := range all[:min(len(all), mostReasons)] {
+		fmt.Fprintf(&b, "  %s: %s: %s\n", f.Key, f.Code, output.Line(f.Detail))
+	}
+	if len(all) > mostReasons {
+		fmt.Fprintf(&b, "  and more: instar op get %s -o json has the first 100\n", op.Name)
+	}
+	return b.String()
+}
+
+// refused is an error where not all commands of a batch were carried out.
+func (op *operation) refused() error {
+	p := op.Metadata.Progress
+	if p == nil || p.Refused+p.Failed == 0 {
+		return nil
+	}
+	return &command.Error{Code: command.ExitConflict, Err: fmt.Errorf("%s: %d of %d commands were refused or failed", op.Name, p.Refused+p.Failed, p.Matched)}
 }
 
 func askOperation(s *command.Session, method, name, below string, wait time.Duration) (*operation, error) {
@@ -92,7 +125,7 @@ func tellOperation(s *command.Session, op *operation) error {
 	if op.Done {
 		state = "done"
 	}
-	_, err := fmt.Fprintf(s.Out, "%s: %s, %s\n", op.Name, state, strings.Join(words, ", "))
+	_, err := fmt.Fprintf(s.Out, "%s: %s, %s\n%s", op.Name, state, strings.Join(words, ", "), op.reasons())
 	return err
 }
 
@@ -133,7 +166,7 @@ func opWait(s *command.Session, cmd *cobra.Command, args []string) error {
 		case op.Done && op.Error != nil:
 			return errors.Join(tellOperation(s, op), &command.Error{Code: command.ExitFailed, Err: fmt.Errorf("%s ended: %s: %s", op.Name, op.Error.Code, op.Error.Message)})
 		case op.Done:
-			return tellOperation(s, op)
+			return errors.Join(tellOperation(s, op), op.refused())
 		}
 		select { // a batch that has stalled is answered at once
 		case <-time.After(pollWait):
