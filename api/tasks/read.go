@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"path"
 	"reflect"
 	"strings"
 	"time"
@@ -74,7 +75,7 @@ func (s *Service) documents(q *rest.Request) error {
 func (s *Service) documentRoute(*rest.Router) *rest.Route {
 	return &rest.Route{Role: auth.Read, Serve: s.document, Op: huma.Operation{
 		OperationID: "tasks-document", Method: http.MethodGet, Path: "/v1/tasks/{id}/document", Tags: tags, Summary: "One document of a task", Errors: []int{404, 413, 422, 503},
-		Parameters: []*huma.Param{taskParam(), rest.NamespaceParam(), repositoryParam(), rest.QueryParam("name", "Its name, or how that ends after a slash", rest.Text(1024))},
+		Parameters: []*huma.Param{taskParam(), rest.NamespaceParam(), repositoryParam(), rest.QueryParam("name", "Its name, or how that ends after a slash; needed", rest.Text(1024))},
 		Responses:  map[string]*huma.Response{"200": {Description: "The document, of the media type that it was written with", Content: map[string]*huma.MediaType{"application/octet-stream": {}}}},
 	}}
 }
@@ -85,8 +86,11 @@ func (s *Service) document(q *rest.Request) error {
 		return err
 	}
 	name := q.Query.Get("name")
+	if name == "" {
+		return problem.Invalid("query.name", "is needed: "+documentsOf(r))
+	}
 	for _, d := range r.Documents {
-		if name == "" || d.Name != name && !strings.HasSuffix(d.Name, "/"+name) {
+		if d.Name != name && !strings.HasSuffix(d.Name, "/"+name) {
 			continue
 		}
 		if !task.NamesDocument(d.Name) { // as an older version may have stored it: who asks under it loses the connection
@@ -121,7 +125,23 @@ func (s *Service) document(q *rest.Request) error {
 		}
 		return q.Text(mediaType, body)
 	}
-	return problem.New("not-found", "the last success of the task has no such document")
+	return problem.New("not-found", documentsOf(r))
+}
+
+// documentsOf says what may be asked for: how each name ends.
+func documentsOf(r *task.Result) string {
+	const most = 20
+	var names []string
+	for _, d := range r.Documents[:min(len(r.Documents), most)] {
+		names = append(names, path.Base(d.Name))
+	}
+	switch {
+	case len(names) == 0:
+		return "the last success of the task has no documents"
+	case len(r.Documents) > most:
+		names = append(names, "and more")
+	}
+	return "the last success of the task has " + strings.Join(names, ", ")
 }
 
 func (s *Service) readRoute(r *rest.Router) *rest.Route {

@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
@@ -66,7 +67,7 @@ func (s *Service) runAllRoute(r *rest.Router) *rest.Route {
 	return &rest.Route{Role: auth.Operate, Serve: func(q *rest.Request) error { return s.runAll(q, schema) }, Op: huma.Operation{
 		OperationID: "repositories-run-all", Method: http.MethodPost, Path: "/v1/repositories/{id}/run-all", Tags: []string{"repository"}, Summary: "Queue all tasks of a repository",
 		Description: "By their sortOrder. Tasks that are pending, failed or canceled are queued; the others are skipped, with the reason. Where one of them brings no answer, the answer is incomplete: it and those behind it are among the skipped, with the reason, and sending it again queues the rest.",
-		Errors:      []int{400, 404, 409, 413, 415, 422, 429, 503}, Parameters: []*huma.Param{rest.NamespaceParam(), rest.HeaderParam("Instar-Reason", "Why; shown in the timelines", "nightly")},
+		Errors:      []int{400, 404, 409, 413, 415, 422, 429, 503}, Parameters: []*huma.Param{rest.NamespaceParam(), rest.QueryParam("dryRun", "As dryRun of the body", rest.Boolean()), rest.HeaderParam("Instar-Reason", "Why; shown in the timelines", "nightly")},
 		RequestBody: &huma.RequestBody{Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}},
 		Responses:   map[string]*huma.Response{"200": {Description: "What was queued", Content: r.BodyOf(reflect.TypeFor[Enqueued]())}},
 	}}
@@ -83,6 +84,7 @@ func (s *Service) runAll(q *rest.Request, schema *huma.Schema) error {
 			return problem.Invalid("body", "has a value of another type")
 		}
 	}
+	b.DryRun = b.DryRun || q.Flag("dryRun")
 	ns, p := q.Who.Resolve(q.Query.Get("namespace"), false)
 	if p != nil {
 		return p
@@ -234,11 +236,16 @@ var there = []string{task.Pending, task.Queued, task.Running, task.Succeeded, ta
 // tasks are those of a repository in the order in which they are queued: of the types that are meant, and no more than mostAtOnce that are to be asked. Of those that are skipped it has as many, and how many more
 // there are: there may be very many. The one that clones has its own command.
 func (b *RunAll) tasks(list func(index.Query) index.Page, of index.Query) (items []index.Item, more int, err error) {
+	var types []string // that there are
 	asked := 0
 	for of.States, of.Limit = there, mostAtOnce; ; {
 		page := list(of)
 		for _, i := range page.Items {
-			if brief, _ := i.Value.(*task.Brief); brief == nil || len(b.Types) > 0 && !slices.Contains(b.Types, brief.Type) || strings.HasSuffix(i.Key, ".clone") && i.State == task.Succeeded {
+			brief, _ := i.Value.(*task.Brief)
+			if brief != nil && !slices.Contains(types, brief.Type) {
+				types = append(types, brief.Type)
+			}
+			if brief == nil || len(b.Types) > 0 && !slices.Contains(b.Types, brief.Type) || strings.HasSuffix(i.Key, ".clone") && i.State == task.Succeeded {
 				continue
 			}
 			if b.asks(i.State) {
@@ -254,6 +261,12 @@ func (b *RunAll) tasks(list func(index.Query) index.Page, of index.Query) (items
 		}
 		if of.After = page.Next; of.After == "" {
 			break
+		}
+	}
+	for _, typ := range b.Types {
+		if !slices.Contains(types, typ) {
+			slices.Sort(types)
+			return nil, 0, problem.Invalid("body.types", fmt.Sprintf("no task of the repository has the type %.64q; there are %s", typ, cmp.Or(strings.Join(types, ", "), "no tasks")))
 		}
 	}
 	slices.SortStableFunc(items, func(a, b index.Item) int {

@@ -97,7 +97,8 @@ func TestRunAllCountsWhatItAsks(t *testing.T) {
 	require.ErrorContains(t, err, "more than 1000 tasks")
 	_, _, err = (&RunAll{}).tasks(with(map[string]int{task.Pending: 1001}), repo)
 	require.ErrorContains(t, err, "more than 1000 tasks")
-	items, _, err = (&RunAll{Types: []string{"test"}}).tasks(with(map[string]int{task.Pending: 1001}), repo)
-	require.NoError(t, err)
-	require.Empty(t, items)
+	_, _, err = (&RunAll{Types: []string{"lint", "test"}}).tasks(with(map[string]int{task.Pending: 1}), repo)
+	require.ErrorContains(t, err, `no task of the repository has the type "test"; there are lint`)
+	_, _, err = (&RunAll{Types: []string{"test"}}).tasks(with(map[string]int{task.Pending: 1001}), repo)
+	require.ErrorContains(t, err, `the type "test"`, "no others are counted")
 }

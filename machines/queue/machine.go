@@ -2,9 +2,11 @@ package queue
 
 import (
 	"cmp"
+	"strconv"
 	"strings"
 
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/task"
 )
 
 // States.
@@ -83,10 +85,10 @@ const names = "its name must be all, type-<type>, pool-<pool>, or, in the namesp
 var named = &guard{Name: "named", Doc: names, Holds: func(s *step) bool { return Valid(s.Entity().Namespace, s.Entity().ID) }}
 
 var settable = &guard{
-	Name: "named, fitting", Doc: names + "; timeout and attempts are for types, aging is for cluster",
+	Name: "named, fitting", Doc: names + "; timeout and attempts are for types, aging is for cluster, whose limit is at most " + strconv.Itoa(task.MaxParallel),
 	Holds: func(s *step) bool {
 		b, id := machines.Body[ConfigureBody](s), s.Entity().ID
-		return Valid(s.Entity().Namespace, id) && (b.Timeout == "" && b.Attempts == 0 || strings.HasPrefix(id, TypePrefix)) && (b.Aging == "" || id == Cluster)
+		return Valid(s.Entity().Namespace, id) && (b.Timeout == "" && b.Attempts == 0 || strings.HasPrefix(id, TypePrefix)) && (id == Cluster && b.Limit <= task.MaxParallel || id != Cluster && b.Aging == "")
 	},
 }
 

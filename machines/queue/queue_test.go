@@ -30,6 +30,9 @@ func TestNames(t *testing.T) {
 		namespace, id, body, refused string
 	}{
 		{"default", "cluster", `{"limit":8,"aging":"30s"}`, ""},
+		{"default", "cluster", `{"limit":4000}`, ""},
+		{"default", "cluster", `{"limit":4001}`, machines.CodeGuard},
+		{"default", "all", `{"limit":4001}`, ""},
 		{"tenant", "cluster", `{"limit":8}`, machines.CodeGuard},
 		{"tenant", "all", `{"limit":8,"rate":10,"interval":"1m","cap":1000}`, ""},
 		{"tenant", "all", `{"aging":"30s"}`, machines.CodeGuard},

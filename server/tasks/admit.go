@@ -175,6 +175,9 @@ func (d *door) analyses(cmd publish.Command) error {
 			return err
 		}
 	}
+	if d.check != nil && len(b.Analyses) > 0 && b.URL == "" { // what these do needs no url where nobody knows what it is
+		return problem.Invalid("body.analyses", "need a url: they read what is cloned from there")
+	}
 	return nil
 }
 

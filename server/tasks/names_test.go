@@ -61,6 +61,9 @@ func TestWhatCouldNeverRunIsRefused(t *testing.T) {
 	r.refused(404, "GET", "/v1/repositories/b", "")
 	require.Contains(t, r.refused(422, "POST", "/v1/repositories/a/configure", `{"analyses":["http"]}`), "the parameters of http")
 
+	require.Contains(t, r.refused(422, "POST", "/v1/repositories/b/create", `{"analyses":["lines"]}`), "need a url")
+	require.Contains(t, r.refused(422, "POST", "/v1/repositories/a/configure", `{"analyses":["lines"]}`), "need a url")
+
 	r.ok("POST", "/v1/repositories/a/tasks/x/create", `{"type":"lines"}`)
 	require.Contains(t, r.refused(422, "POST", "/v1/repositories/a/tasks/x/schedule", `{"cron":"0 0 0 1 1 * 2010"}`), "no time that is still to come")
 	require.NotContains(t, r.events("/v1/repositories/a/tasks/x"), "task.scheduled")

@@ -47,7 +47,9 @@ func TestARepositoryIsAnalysedOverHTTP(t *testing.T) {
 	resp, text := r.do("GET", "/v1/tasks/languages/document?name="+filepath.Base(name), "")
 	require.Equal(t, http.StatusOK, resp.StatusCode, text)
 	require.Contains(t, text, "Go")
-	r.refused(404, "GET", "/v1/tasks/languages/document?name=other", "")
+	require.Contains(t, r.refused(404, "GET", "/v1/tasks/languages/document?name=other", ""), "has "+filepath.Base(name))
+	require.Contains(t, r.refused(422, "GET", "/v1/tasks/languages/document", ""), "is needed: the last success of the task has "+filepath.Base(name))
+	require.Zero(t, r.ok("POST", "/v1/repositories/shop/run-all?dryRun", `{"types":["languages"]}`)["enqueued"])
 
 	_, log := r.do("GET", "/v1/tasks/languages/logs?follow=false", "")
 	require.Contains(t, log, "event: log")
