@@ -85,6 +85,7 @@ auth:
     await page.getByRole('button', { name: 'Sign out' }).click();
     await page.getByRole('heading', { name: 'Sign in to Instar' }).waitFor();
     assert.equal(await page.evaluate(() => fetch('/v1/services').then((r) => r.status)), 401);
+    const out = async (name) => { await page.getByLabel('Signed in as ' + name).click(); await page.getByRole('button', { name: 'Sign out' }).click(); };
     const token = async (text) => { await page.getByLabel('Token').fill(text); await page.getByRole('button', { name: 'Sign in' }).click(); };
     await token('operate');
     await page.click('.table >> text="hello"');
@@ -98,6 +99,24 @@ auth:
     assert.equal(made.status, 200, JSON.stringify(made.body));
     await page.goto(server.url + '/ui/machines/service?namespace=foo'); // who looks chooses a namespace, which the browser remembers
     await page.waitForSelector('.bar .namespace:has-text("foo")');
+    await page.waitForSelector('main >> text=in the namespace foo');
+    await page.goto(server.url + '/ui/nodes');
+    await out('hands');
+    await page.getByRole('heading', { name: 'Sign in to Instar' }).waitFor();
+    await page.reload();
+    await token('operate');
+    await page.waitForSelector('.bar .namespace:has-text("foo")'); // the same person
+    await out('hands');
+    await token('operate');
+    await page.waitForSelector('.bar .namespace:has-text("foo")'); // also without loading the page anew
+    await out('hands');
+    await page.reload();
+    await go();
+    await page.waitForSelector('.bar .namespace:has-text("All namespaces")'); // somebody else
+    await out('oidc:ann@example.com');
+    await token('operate');
+    await page.getByLabel('Signed in as hands').waitFor();
+    await page.goto(server.url + '/ui/machines/service?namespace=foo');
     await page.waitForSelector('main >> text=in the namespace foo');
     await page.getByLabel('Signed in as hands').click();
     await page.getByRole('button', { name: 'Sign out' }).click();
@@ -121,7 +140,6 @@ auth:
     other.setDefaultTimeout(60000);
     await other.getByLabel('Signed in as acme').waitFor();
     await other.locator('.pill', { hasText: 'Live' }).click(); // also while it is paused
-    const out = async (name) => { await page.getByLabel('Signed in as ' + name).click(); await page.getByRole('button', { name: 'Sign out' }).click(); };
     await out('acme');
     await other.getByRole('heading', { name: 'Sign in to Instar' }).waitFor();
     await token('operate');

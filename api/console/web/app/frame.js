@@ -16,10 +16,11 @@ const menuOpen = store(false);
 /** namespace is what lists show: a name, or '*' for all that the reader may see. It is remembered until somebody else looks; the address of a list says it, too, so that who is passed that on sees the same list. */
 export const namespace = stored('namespace', '*');
 
-let looked; // who looked last
+const looked = stored('looked', ''); // who did last, also after signing out, or a session that has ended
 session.follow((who) => {
-  if (looked && who?.name !== looked) namespace.set('*');
-  looked = who?.name;
+  if (!who?.name) return;
+  if (looked.get() && who.name !== looked.get()) namespace.set('*');
+  looked.set(who.name);
 });
 
 /** useNamespace is that of a list: that of the session, if it sees no other; or what the address says; or what was chosen before. It is written into the address. */
