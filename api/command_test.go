@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/operations"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -304,6 +305,19 @@ func TestReasonsAreCountedInCharacters(t *testing.T) {
 	a := b.post("/v1/gadgets/x/create", `{"spec":{"name":"a"}}`, "Instar-Reason", reason)
 	require.Equal(t, 200, a.StatusCode, "%s", a.body)
 	require.Empty(t, b.ask("instar.api.cmd.gadget.default.x.touch", "", "Instar-Reason", reason).Header.Get(micro.ErrorCodeHeader))
+}
+
+// What is counted otherwise where an operation is read would be taken, and never found.
+func TestIDsAreCountedInBytes(t *testing.T) {
+	b := setup(t)
+	require.NoError(t, b.server.Micro(t.Context()))
+	b.ready("x")
+	for _, name := range []string{"Nats-Msg-Id", "Instar-Actor"} {
+		require.Equal(t, "422", b.ask("instar.api.cmd.gadget.default.x.touch", "", name, strings.Repeat("я", rest.MaxKey/2+1)).Header.Get(micro.ErrorCodeHeader), name)
+	}
+	id := strings.Repeat("я", rest.MaxKey/2)
+	require.Empty(t, b.ask("instar.api.cmd.gadget.default.x.touch", "", "Nats-Msg-Id", id).Header.Get(micro.ErrorCodeHeader))
+	require.Equal(t, 200, b.get("/v1/operations/"+operations.Name("gadget", "default.x", id)).StatusCode)
 }
 
 func TestHeaderWithLineBreaks(t *testing.T) {

@@ -99,10 +99,15 @@ func microActor(r micro.Request) string {
 
 func checkHeaders(cmd publish.Command) *problem.Problem {
 	for _, h := range []struct {
-		name, value string
-		most        int
-	}{{streams.HeaderID, cmd.ID, rest.MaxKey}, {streams.HeaderActor, cmd.Actor, rest.MaxKey}, {streams.HeaderReason, cmd.Reason, rest.MaxReason}, {streams.HeaderTrace, cmd.Trace, 64}} {
-		if utf8.RuneCountInString(h.value) > h.most || !problem.Printable(h.value) {
+		name, value  string
+		length, most int
+	}{
+		{streams.HeaderID, cmd.ID, len(cmd.ID), rest.MaxKey},
+		{streams.HeaderActor, cmd.Actor, len(cmd.Actor), rest.MaxKey},
+		{streams.HeaderReason, cmd.Reason, utf8.RuneCountInString(cmd.Reason), rest.MaxReason},
+		{streams.HeaderTrace, cmd.Trace, len(cmd.Trace), 64},
+	} {
+		if h.length > h.most || !problem.Printable(h.value) {
 			return problem.Invalid("header."+h.name, "is too long or has control characters")
 		}
 	}

@@ -134,7 +134,7 @@ func IdempotencyKey(r *http.Request) (string, *problem.Problem) {
 }
 
 const (
-	MaxKey    = 128
+	MaxKey    = 128  // bytes
 	MaxReason = 1024 // characters
 )
 
