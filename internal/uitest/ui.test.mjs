@@ -281,6 +281,13 @@ test('the keyboard is enough', async () => {
   await page.keyboard.type('5');
   await page.keyboard.press('Enter'); // before there are results of this text
   await page.waitForURL('**/ui/entities/service/web-5');
+  await page.keyboard.press('/');
+  await page.keyboard.type('web');
+  await page.waitForSelector('#found-4 >> text=web-4');
+  await page.keyboard.type('-');
+  await page.keyboard.press('ArrowDown');
+  await page.keyboard.press('Enter'); // what is marked, also before there are results of this text
+  await page.waitForURL('**/ui/entities/service/web-1');
   assert.deepEqual(page.wrong, []);
   await context.close();
 });

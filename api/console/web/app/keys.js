@@ -63,10 +63,11 @@ function Palette({ close }) {
   const [at, setAt] = useState(0);
   const input = useRef();
   const entered = useRef(); // the text that Enter was pressed at before its results were there
+  const chosen = useRef(); // what was marked by the arrows for this text: it stays marked, and Enter opens it, also before there are results of the text
   const show = (found) => {
     if (entered.current === text && found.length) { go(found[0]); return; }
     setFound({ of: text, found });
-    setAt(0);
+    setAt(Math.max(0, found.findIndex((f) => f.href === chosen.current)));
   };
   useEffect(() => {
     let gone = false;
@@ -77,15 +78,21 @@ function Palette({ close }) {
   const go = (f) => { close(); navigate(f.href); };
   const onKey = (e) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[e.key];
-    if (step) { e.preventDefault(); setAt((at + step + found.length) % Math.max(1, found.length)); }
+    if (step) {
+      e.preventDefault();
+      const next = (at + step + found.length) % Math.max(1, found.length);
+      setAt(next);
+      chosen.current = found[next]?.href;
+      entered.current = undefined;
+    }
     if (e.key !== 'Enter') return;
     e.preventDefault();
-    if (of !== text) entered.current = text;
+    if (of !== text && !chosen.current) entered.current = text;
     else if (found[at]) go(found[at]);
   };
   return html`<${Dialog} title="Find" onClose=${() => close()}>
     <input ref=${input} class="input palette-input" role="combobox" aria-expanded="true" aria-controls="found" aria-activedescendant=${found[at] ? 'found-' + at : undefined} aria-label="Find an entity, a machine, a page"
-      placeholder="The beginning of an id, a machine, a page" value=${text} onInput=${(e) => { entered.current = undefined; setText(e.target.value); }} onKeyDown=${onKey} autocomplete="off" spellcheck=${false} />
+      placeholder="The beginning of an id, a machine, a page" value=${text} onInput=${(e) => { entered.current = chosen.current = undefined; setText(e.target.value); }} onKeyDown=${onKey} autocomplete="off" spellcheck=${false} />
     <ul id="found" class="found" role="listbox" aria-label="Found">${found.map((f, i) => html`<li key=${f.href} id=${'found-' + i} role="option" aria-selected=${i === at} onMouseMove=${() => setAt(i)} onClick=${() => go(f)}>
       <${Icon} name=${f.icon} /><span>${f.text}</span><span class="faint small">${f.sub}</span>${f.m && html`<${State} m=${f.m} state=${f.state} />`}</li>`)}</ul>
     ${text && of === text && !found.length && html`<p class="faint">Nothing begins with that.</p>`}
