@@ -83,14 +83,18 @@ test('a stream that the server does not take back where it was begins anew', asy
   const stream = await streams();
   says('entity', { machine: 'service', namespace: 'default', id: 'a', version: 1 }, 'service:61');
   const { fetch } = globalThis;
-  globalThis.fetch = async (url, init) => (url === '/v1/watch?namespace=*&after=service%3A61' ? { ok: false, status: 422 } : fetch(url, init));
-  last().onerror();
-  mock.timers.tick(500);
-  await settled();
-  assert.equal(last().url, '/v1/watch?namespace=*&after=service%3A7');
-  assert.equal(told.filter((m) => m.type === 'reset').length, 1, 'what was there is loaded again');
-  last().onopen();
-  assert.equal(stream.state, 'live');
+  for (const status of [422, 400, 414, 431]) { // also of a proxy, for which its address is too long
+    globalThis.fetch = async (url, init) => (url === '/v1/watch?namespace=*&after=service%3A61' ? { ok: false, status } : fetch(url, init));
+    told = [];
+    last().onerror();
+    mock.timers.tick(500);
+    await settled();
+    assert.equal(last().url, '/v1/watch?namespace=*&after=service%3A7', status);
+    assert.equal(told.filter((m) => m.type === 'reset').length, 1, 'what was there is loaded again');
+    last().onopen();
+    assert.equal(stream.state, 'live');
+    says('entity', { machine: 'service', namespace: 'default', id: 'a', version: 1 }, 'service:61');
+  }
   globalThis.fetch = async () => ({ ok: false, status: 401 });
   last().onerror();
   mock.timers.tick(500);
@@ -129,6 +133,25 @@ test('a server that hears nothing of the others is stale, and one that says noth
   assert.deepEqual([last() !== log, last().tasks], [true, ['a']]);
   stream.close();
   logs.leave('a');
+});
+
+test('a server that does not say that it is there is not taken for one that is away', async () => {
+  const stream = await streams();
+  mock.timers.tick(600000); // a quiet one, of an older version, which sends comments
+  assert.deepEqual([stream.state, Source.all.length], ['live', 1]);
+  says('stale', { staleSeconds: 0 });
+  last().onerror();
+  mock.timers.tick(500);
+  await settled();
+  assert.equal(Source.all.length, 2);
+  mock.timers.tick(25000); // it never opens
+  assert.equal(last().readyState, Source.CLOSED);
+  mock.timers.tick(2000);
+  await settled();
+  last().onopen(); // the older one
+  mock.timers.tick(600000);
+  assert.deepEqual([stream.state, Source.all.length], ['live', 3]);
+  stream.close();
 });
 
 test('a stream that is closed says nothing more, and does not open', async () => {

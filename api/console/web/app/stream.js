@@ -5,7 +5,7 @@
 // It begins at the revisions of now, so that no snapshot of everything is sent, and goes on behind the last id after any break. Silence is one, too: a host that has lost its power ends no connection.
 
 const every = 250; // ms between two messages to the pages
-const silence = 25000; // ms after which there is nobody: a server that is there says something every 10 s
+const silence = 25000; // ms after which there is nobody: a server that is there, and says so, does every 10 s
 
 const watch = (after) => '/v1/watch?namespace=*' + (after ? '&after=' + encodeURIComponent(after) : '');
 
@@ -49,7 +49,7 @@ export class Stream {
     if (this.after) {
       res = await ask(watch(this.after), 'HEAD');
       if (res.ok) return this.after;
-      if (res.status === 422) this.after = ''; // an EventSource would not say why it does not open
+      if ([400, 414, 422, 431].includes(res.status)) this.after = ''; // also of a proxy, for which it is too long; an EventSource would not say why it does not open
     }
     if (!this.after) res = await ask('/v1/counts');
     if (res.status === 401) return null;
@@ -72,12 +72,13 @@ export class Stream {
     this.after = after;
     const source = new EventSource(watch(after));
     this.source = source;
+    let due = true; // whether something is to be heard: that it opens, and more from a server that has said that it is there, which one of an older version does not
     const heard = () => {
       clearTimeout(this.silent);
-      this.silent = setTimeout(() => { this.restart(false); this.away(); }, silence);
+      if (due) this.silent = setTimeout(() => { this.restart(false); this.away(); }, silence);
     };
     heard();
-    source.onopen = () => { this.backoff = 500; heard(); this.set('live'); };
+    source.onopen = () => { this.backoff = 500; due = false; heard(); this.set('live'); };
     source.onerror = () => this.source === source && this.restart(false);
     const on = (name, f) => source.addEventListener(name, (e) => {
       if (this.source !== source) return;
@@ -89,7 +90,7 @@ export class Stream {
     on('entity', (e) => this.add(e.machine, e));
     on('parked', (p) => this.add(p.machine, p.item));
     on('deleted', (d) => this.put(d.machine, d.key, undefined));
-    on('stale', ({ staleSeconds }) => this.set(staleSeconds > 0 ? 'stale' : 'live'));
+    on('stale', ({ staleSeconds }) => { due = true; heard(); this.set(staleSeconds > 0 ? 'stale' : 'live'); });
     on('reset', () => this.restart(true));
     on('end', () => this.restart(false));
   }
