@@ -43,18 +43,32 @@ test('what is no decision leaves its key to what is sent again', () => {
     return key.value !== first;
   };
   const lost = [0, 'unreachable'];
+  const state = { currentState: 'READY' };
   for (const one of [lost, [429, 'rate-limited'], [409, 'idempotency-in-progress'], [500, 'internal'], [503, 'unavailable'], [504, 'operation-timeout']]) assert.equal(another(one), false, one.join(' '));
-  for (const one of [[409, 'guard-rejected'], [412, 'precondition-failed'], [404, 'not-found'], [422, 'idempotency-key-reused'], [422, 'validation', { currentState: 'READY' }], [500, 'dead']]) {
+  for (const one of [[409, 'guard-rejected', state], [412, 'precondition-failed', state], [404, 'not-found', { replayed: true }], [422, 'idempotency-key-reused'], [409, 'outcome-unknown'], [422, 'validation', state], [500, 'dead']]) {
     assert.equal(another(one), true, one.join(' '));
     assert.equal(another(lost, one), true, `${one.join(' ')}, after an answer that was lost`);
   }
-  for (const one of [[403, 'forbidden'], [408, 'timeout'], [413, 'payload-too-large'], [415, 'unsupported-media-type'], [422, 'validation']]) {
+  // The last four are of doors, which are before the key, and of a proxy.
+  for (const one of [[403, 'forbidden'], [408, 'timeout'], [413, 'payload-too-large'], [415, 'unsupported-media-type'], [422, 'validation'], [404, 'not-found'], [409, 'quota-exceeded'], [412, 'precondition-failed'], [404, undefined]]) {
     assert.equal(another(one), true, one.join(' '));
     assert.equal(another(lost, one), false, `${one.join(' ')} says nothing of an answer that was lost`);
+    const key = new Key();
+    const first = key.value;
+    key.after({ status: 202 });
+    key.after(new Problem(one[0], { code: one[1] }));
+    assert.equal(key.value, first, `${one.join(' ')} says nothing of what goes on`);
   }
-  assert.equal(another(lost, [403, 'forbidden'], [409, 'guard-rejected']), true);
+  assert.equal(another(lost, [403, 'forbidden'], [409, 'guard-rejected', state]), true);
   const key = new Key();
   const first = key.value;
   key.after(new TypeError('of the program'));
   assert.equal(key.value, first);
+});
+
+test('a refusal says whether it is the answer that was kept', async () => {
+  for (const replayed of [true, false]) {
+    globalThis.fetch = async () => ({ ok: false, status: 404, headers: new Headers({ 'Content-Type': 'application/problem+json', ...(replayed && { 'Idempotent-Replayed': 'true' }) }), text: async () => '{"status":404,"code":"not-found"}' });
+    await assert.rejects(send('POST', '/v1/services/web/refresh'), (e) => e.code === 'not-found' && e.replayed === replayed);
+  }
 });

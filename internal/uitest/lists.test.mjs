@@ -135,7 +135,12 @@ test('a command goes to all that are stuck, and what goes on has an address', as
   await long(context, []);
   const page = await openPage(context, server, '/ui/machines/service?preset=stuck-5');
   let sent;
-  await page.route('**/v1/batches', (route) => { sent = route.request().postDataJSON(); return route.fulfill({ status: 202, json: batch('stalled') }); });
+  const keys = [];
+  await page.route('**/v1/batches', (route) => {
+    sent = route.request().postDataJSON();
+    keys.push(route.request().headers()['idempotency-key']);
+    return route.fulfill(keys.length === 2 ? { status: 404, contentType: 'text/plain', body: 'of a proxy' } : { status: 202, json: batch('stalled') });
+  });
   await answers(page, { '/v1/operations/batch.default.k': batch('stalled') });
   await page.selectOption('.bulk select', 'refresh');
   await page.click('dialog button[type=submit]');
@@ -143,7 +148,10 @@ test('a command goes to all that are stuck, and what goes on has an address', as
   assert.ok(Math.abs(Date.parse(sent.filter.sinceBefore) - Date.now() + 300000) < 60000, sent.filter.sinceBefore);
   const { sinceBefore } = sent.filter;
   await page.click('dialog button:has-text("Go on with it")');
-  await until('it is sent again', async () => sent.filter.sinceBefore === sinceBefore);
+  await page.locator('dialog .failure:has-text("of a proxy")').waitFor();
+  await page.click('dialog button:has-text("Go on with it")');
+  await until('it is sent again', async () => keys.length === 3);
+  assert.deepEqual([keys[1], keys[2], sent.filter.sinceBefore], [keys[0], keys[0], sinceBefore], 'under another key it would be another batch');
   await page.click('dialog button:has-text("Leave it running")');
   await page.click('.toast >> text=See how far it is');
   await page.waitForURL('**/ui/operations/batch.default.k');

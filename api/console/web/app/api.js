@@ -3,7 +3,7 @@
 import { again } from './live.js';
 import { store } from './store.js';
 
-/** Problem is an answer that is an error: status, code, title, detail, errors, currentState, allowedCommands, requestId as the API has them. */
+/** Problem is an answer that is an error: status, code, title, detail, errors, currentState, allowedCommands, requestId as the API has them, and replayed: whether it was kept under an Idempotency-Key. */
 export class Problem extends Error {
   constructor(status, body) {
     super(body.detail || body.title || 'HTTP ' + status);
@@ -106,21 +106,22 @@ export async function send(method, path, { body, json = body === undefined ? und
   }
   if (res.ok) return { data, text, etag: res.headers.get('ETag'), status: res.status, headers: res.headers };
   if (res.status === 401 && path !== '/v1/session') session.set((s) => ({ ...s, signedIn: false, role: undefined }));
-  throw new Problem(res.status, typeof data === 'object' && data ? data : { detail: String(text).slice(0, 400) });
+  throw new Problem(res.status, { ...(typeof data === 'object' && data ? data : { detail: String(text).slice(0, 400) }), replayed: res.headers.get('Idempotent-Replayed') === 'true' });
 }
 
 const newKey = () => 'ui-' + crypto.getRandomValues(new Uint32Array(4)).reduce((t, n) => t + n.toString(36), '');
 
 /**
  * Key is an Idempotency-Key: what is sent twice under its value is done once. after says what became of it, as there is another value for the next attempt once an answer is kept under this one,
- * that is a decision or a dead letter. An answer that was lost may be one, and a refusal that was made before anybody looked for it, as of who may no more, does not say whether it is.
+ * that is a decision or a dead letter. An answer that was lost may be one, and so is that of a batch, which goes on under its key; a refusal that was made before anybody looked for the key, as of who
+ * may no more, of a limit, or of a proxy, does not say whether there is one. One of the engine says the state, or that it was kept; codes are those that only who has looked for it gives.
  */
 export class Key {
   value = newKey();
 
-  after({ status, code, currentState }) {
+  after({ status, code, currentState, replayed }) {
     const refused = status >= 400 && status < 500 && status !== 429 && code !== 'idempotency-in-progress';
-    const kept = code === 'dead' || code === 'idempotency-key-reused' || (refused && ([404, 409, 412].includes(status) || currentState !== undefined));
+    const kept = ['dead', 'idempotency-key-reused', 'outcome-unknown'].includes(code) || (refused && (replayed || currentState !== undefined));
     if (kept || (refused && !this.lost)) Object.assign(this, { value: newKey(), lost: false });
     else if (!refused) this.lost = true;
   }

@@ -49,8 +49,8 @@ function BatchDialog({ m, command, filter, keys, matching, close }) {
     setError(undefined);
     const key = keyed[JSON.stringify(request(false))] ??= new Key();
     try {
-      const { data } = await send('POST', '/v1/batches', { json: written(request(dryRun)), headers: dryRun ? {} : { 'Idempotency-Key': key.value, ...(reason && { 'Instar-Reason': reason }) } });
-      if (dryRun) setPlan(data); else { setSent(data); operation.reload(); }
+      const { data, status } = await send('POST', '/v1/batches', { json: written(request(dryRun)), headers: dryRun ? {} : { 'Idempotency-Key': key.value, ...(reason && { 'Instar-Reason': reason }) } });
+      if (dryRun) setPlan(data); else { key.after({ status }); setSent(data); operation.reload(); }
     } catch (e) {
       setError(e);
       if (!dryRun) key.after(e);
