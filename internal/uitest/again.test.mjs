@@ -162,6 +162,41 @@ test('the next page comes also while what is there changes all the time', async 
   await context.close();
 });
 
+for (const [where, at] of [['in what is there', 0], ['in the page that comes', 600]]) {
+  test(`a list that becomes long while something changes ${where} keeps its rows, and shows it`, async () => {
+    const context = await browser.newContext({ viewport: desktop });
+    await timed(context);
+    let begun = 0; // how often the list was asked for from its beginning
+    let holds = false;
+    let release;
+    const held = new Promise((resolve) => { release = resolve; });
+    await context.route((url) => url.pathname === '/v1/services', async (route) => {
+      const [from, limit] = ['cursor', 'limit'].map((name) => Number(new URL(route.request().url()).searchParams.get(name) || 0));
+      if (!from) begun++;
+      const answer = list(700, from, limit);
+      if (answer.items[at - from]) answer.items[at - from].id = 'hello';
+      if (from === 500) { holds = true; await held; }
+      await route.fulfill({ json: answer });
+    });
+    const page = await openPage(context, server, '/ui/machines/service');
+    await page.waitForSelector('.pill:has-text("Live")');
+    const frame = page.locator('[role=region][aria-label="List of services"]');
+    await until('there are 500 rows, and more are asked for', async () => { await frame.evaluate((f) => { f.scrollTop = f.scrollHeight; }); return holds; });
+    const put = () => page.evaluate(() => [...window.waits.values()].includes(700));
+    await until('what has changed is put off', async () => { await label(`long${at}`); return put(); });
+    const before = begun;
+    release();
+    await page.locator('.list [role=status]', { hasText: /^700\b/ }).waitFor();
+    await until('it is put off no more', async () => !await put());
+    await frame.evaluate((f, y) => { f.scrollTop = y; }, at * 44);
+    await page.locator('.list tbody tr', { hasText: 'hello' }).locator(`text=long${at}`).waitFor();
+    assert.equal(await page.locator('.list [role=status]', { hasText: /^700\b/ }).count(), 1);
+    assert.equal(begun, before, 'it was not loaded anew');
+    assert.deepEqual(page.wrong, []);
+    await context.close();
+  });
+}
+
 test('a page that is four times as long is loaded anew a fourth as often', async () => {
   const context = await browser.newContext({ viewport: desktop });
   await timed(context);

@@ -49,7 +49,21 @@ function useList(m, filter) {
   const busy = useRef();
   const wanted = useRef({}); // what was asked for while it loads: anew, from the first page; more, the next page; changes
   const timers = useRef([]); // of what is loaded anew, and of the next page
-  const later = (ms, more, anew) => { timers.current[+more] ??= setTimeout(() => { delete timers.current[+more]; load(more, anew); }, ms); };
+  const later = (ms, more, anew) => {
+    if (anew) { clearTimeout(timers.current[+more]); delete timers.current[+more]; } // what is for changes only does less
+    timers.current[+more] ??= setTimeout(() => { delete timers.current[+more]; load(more, anew); }, ms);
+  };
+  const unseen = useRef(new Map()); // what has changed since what is there was asked for, by key
+  const apply = () => {
+    const newer = unseen.current;
+    unseen.current = new Map();
+    const stays = (r) => r.problem || (!filter.parked && (!filter.state.length || filter.state.includes(r.state)) && (!filter.stuck || Date.parse(r.since) <= Date.now() - filter.stuck * 60000));
+    const now = (r) => {
+      const item = newer.has(keyOf(r)) ? newer.get(keyOf(r)) || { ...r, problem: 'deleted' } : r;
+      return item.revision < r.revision ? r : item; // a page may be ahead of what is told
+    };
+    if (newer.size) put((l) => ({ ...l, rows: l.rows.map(now).filter(stays) }));
+  };
   const next = () => { // the next page before changes, which may come all the time
     const what = ['anew', 'more', 'changes'].find((w) => wanted.current[w]);
     if (!what) return;
@@ -61,7 +75,10 @@ function useList(m, filter) {
     if (busy.current === id) { wanted.current[anew ? 'anew' : more ? 'more' : 'changes'] = true; return; }
     const before = !anew && now.current.id === id ? now.current : { rows: [], next: '' };
     if (more && !before.next) { next(); return; } // it was loaded anew while this waited for its turn
+    if (!more && !anew && before.rows.length > most) { apply(); next(); return; } // it has become long since something changed
     busy.current = id;
+    const seen = more ? new Map() : unseen.current;
+    if (!more) unseen.current = new Map();
     try {
       const limit = more ? 200 : Math.min(most, Math.max(100, before.rows.length));
       const query = more ? { ...before.query, limit, cursor: before.next } : asked(filter, limit);
@@ -70,6 +87,7 @@ function useList(m, filter) {
       put((l) => ({ id, rows: more ? [...l.rows, ...data.items] : data.items, next: data.nextCursor, query: more ? l.query : query, loading: false, stale: data.staleSeconds }));
     } catch (error) {
       if (busy.current === id) {
+        unseen.current = new Map([...seen, ...unseen.current]);
         put((l) => ({ ...l, id, error, loading: false, rows: l.id === id ? l.rows : [] }));
         if (passes(error)) later(soon, more, anew);
       }
@@ -88,17 +106,14 @@ function useList(m, filter) {
       timers.current = [];
       busy.current = undefined;
       wanted.current = {};
+      unseen.current = new Map();
     };
   }, [id]);
   useChanges((changes) => {
     if (!changes) { load(false, true); return; } // some were missed: what there was may be old
-    if (now.current.rows.length > most) {
-      const newer = new Map(changes.map((c) => [c.key, c.item]));
-      const stays = (r) => r.problem || (!filter.parked && (!filter.state.length || filter.state.includes(r.state)) && (!filter.stuck || Date.parse(r.since) <= Date.now() - filter.stuck * 60000));
-      put((l) => ({ ...l, rows: l.rows.map((r) => (newer.has(keyOf(r)) ? newer.get(keyOf(r)) || { ...r, problem: 'deleted' } : r)).filter(stays) }));
-      return;
-    }
-    later(700, false);
+    for (const c of changes) unseen.current.set(c.key, c.item);
+    if (now.current.rows.length > most && busy.current !== id) apply();
+    else later(700, false);
   }, { machine: m.name });
   return { ...list, rows: list.id === id ? list.rows : [], more: () => list.next && load(true), reload: () => load(false, true) };
 }
