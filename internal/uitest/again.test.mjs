@@ -1,7 +1,7 @@
 // What is shown must be of now, also after an answer that failed: nothing else tells a page that it is to ask again, as the stream goes on behind what it has had.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { desktop, openPage, stage, until } from './server.mjs';
+import { desktop, loaded, openPage, stage, until } from './server.mjs';
 import { answers } from './systems.mjs';
 
 let server;
@@ -250,6 +250,32 @@ test('what is stale says so, and is loaded anew when that ends', async () => {
   await page.evaluate(() => window.stale(0));
   await page.waitForSelector('.pill:has-text("Live")');
   await warning.waitFor({ state: 'detached' });
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
+test('what changes before a page follows what happens is shown, and nothing is loaded twice for that', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  await alone(context);
+  let release;
+  const held = new Promise((resolve) => { release = resolve; });
+  await context.route('**/app/worker.js', async (route) => { await held; await route.continue(); });
+  const asked = [];
+  await context.route((url) => url.pathname === '/v1/services/hello', (route) => { asked.push(route.request().url()); return route.continue(); });
+  const page = await openPage(context, server, '/ui/entities/service/hello');
+  await page.locator('.facts .state').first().waitFor();
+  await label('early');
+  assert.equal(await page.locator('.facts >> text=early').count(), 0);
+  assert.equal(asked.length, 1);
+  release();
+  await page.waitForSelector('.facts >> text=early');
+  const quiet = await openPage(context, server, '/ui/machines');
+  const again = [];
+  quiet.on('request', (r) => again.push(new URL(r.url()).pathname));
+  await quiet.goto(server.url + '/ui/machines/queue');
+  await quiet.waitForSelector('.pill:has-text("Live")');
+  await loaded(quiet, 'queues');
+  assert.equal(again.filter((path) => path === '/v1/queues').length, 1, again.join());
   assert.deepEqual(page.wrong, []);
   await context.close();
 });

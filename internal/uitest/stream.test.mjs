@@ -35,10 +35,13 @@ beforeEach(() => {
 const says = (name, data, lastEventId = '') => last().on[name]({ lastEventId, data: JSON.stringify(data) });
 const settled = () => new Promise((resolve) => { setImmediate(resolve); });
 
+const counts = [{ machine: 'service', revision: 7 }, { machine: 'task', revision: 0 }];
+const answering = async (url) => ({ ok: true, status: 200, json: async () => (url === '/v1/counts' ? { items: counts } : { role: 'read' }) });
+
 /** streams begins a stream of changes, and waits until it is open. */
 async function streams() {
-  globalThis.fetch = async (url) => ({ ok: true, status: 200, json: async () => (url === '/v1/counts' ? { items: [{ machine: 'service', revision: 7 }, { machine: 'task', revision: 0 }] } : { role: 'read' }) });
-  const stream = new Stream((m) => told.push(m), () => logs.lost());
+  globalThis.fetch = answering;
+  const stream = new Stream((m) => told.push(m), () => logs.lost(), counts);
   await settled();
   last().onopen();
   return stream;
@@ -59,6 +62,55 @@ test('changes are told four times a second, and of each entity the newest', asyn
   assert.deepEqual(told.at(-1).items.map((c) => [c.machine, c.key, c.item.version]), [['service', 'default.a', 980]]);
   assert.deepEqual(told.flatMap((m) => m.items).filter((c) => c.machine === 'task'), [{ machine: 'task', key: 'default.shop.b', item: undefined }]);
   stream.close();
+});
+
+test('what was loaded before anybody knew where the stream begins is loaded again, once that is known', async () => {
+  let asked = 0;
+  globalThis.fetch = async (url) => { asked++; return answering(url); };
+  for (const [given, says] of [[counts, ['connecting', 'live']], [undefined, ['connecting', 'reset', 'live']]]) {
+    told = [];
+    asked = 0;
+    const stream = new Stream((m) => told.push(m), () => {}, given);
+    assert.deepEqual(told.map((m) => m.state || m.type), ['connecting']);
+    await settled();
+    last().onopen();
+    assert.deepEqual([told.map((m) => m.state || m.type), asked, last().url], [says, given ? 0 : 1, '/v1/watch?namespace=*&after=service%3A7']);
+    stream.close();
+  }
+});
+
+/** tab is one that has the worker. */
+function tab(data) {
+  const port = { told: [], postMessage: (m) => port.told.push(m.state || m.type) };
+  self.onconnect({ ports: [port] });
+  port.says = (data) => port.onmessage({ data });
+  port.says(data);
+  return port;
+}
+
+test('a tab that was told nothing of what changed while it loaded loads again', async () => {
+  globalThis.self = globalThis;
+  globalThis.fetch = answering;
+  await import('../../api/console/web/app/worker.js');
+  const first = tab({ hello: { since: Date.now(), counts } });
+  await settled();
+  last().onopen();
+  assert.deepEqual(first.told, ['connecting', 'live']);
+  const before = Date.now();
+  says('entity', { machine: 'service', namespace: 'default', id: 'a', version: 1 });
+  const early = tab({ hello: { since: before, counts } });
+  assert.deepEqual(early.told, ['live'], 'it is still to be told');
+  mock.timers.tick(250);
+  assert.deepEqual([first.told.at(-1), early.told.at(-1)], ['changes', 'changes']);
+  assert.deepEqual(tab({ hello: { since: before, counts } }).told, ['live', 'reset']);
+  assert.deepEqual(tab({ hello: { since: Date.now() + 1, counts } }).told, ['live'], 'nothing has changed since');
+  assert.deepEqual(tab({ hello: { since: 0 } }).told, ['live', 'reset']);
+  first.told = [];
+  first.says('again');
+  assert.deepEqual(first.told, ['connecting'], 'nothing is loaded before it is known where the stream begins');
+  await settled();
+  last().onopen();
+  assert.deepEqual(first.told, ['connecting', 'reset', 'live']);
 });
 
 test('a stream that breaks goes on behind the last id, and begins anew where what it had is gone', async () => {

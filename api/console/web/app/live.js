@@ -40,8 +40,8 @@ function tell(message) {
   }
 }
 
-/** start opens the stream, in the worker that tabs share where the browser has such ones. */
-export function start() {
+/** start opens the stream, in the worker that tabs share where the browser has such ones. It begins at counts, an answer of /v1/counts, where nothing was loaded before these; else everything is loaded again when it begins. */
+export function start(counts) {
   if (port) return;
   const worker = new URL('./worker.js', import.meta.url);
   if (typeof SharedWorker === 'undefined') { // then this tab has one of its own
@@ -51,13 +51,12 @@ export function start() {
   } else port = new SharedWorker(worker, { type: 'module', name: 'instar' }).port;
   port.onmessage = ({ data }) => tell(data);
   port.start();
-  port.postMessage('hello');
+  port.postMessage({ hello: { since: counts ? Date.now() : 0, counts } });
   addEventListener('pagehide', () => port.postMessage('bye'));
   addEventListener('pageshow', (e) => {
     if (!e.persisted) return;
-    owed = true; // what has changed was told to nobody here, nor who has signed in or out
-    connection.set('connecting');
-    port.postMessage('hello');
+    connection.set('connecting'); // what has changed was told to nobody here, nor who has signed in or out
+    port.postMessage({ hello: { since: 0 } });
     for (const key of readers.keys()) port.postMessage({ follow: key });
   });
 }

@@ -27,7 +27,7 @@ async function loaded(path) {
 /** shown is what App shows for a path. */
 const shown = (path) => loaded(path).then((p) => ({ path, ...(p || { missing: true }) }), () => ({ path, broken: true }));
 
-const begun = {}; // the first page, and why nobody knows yet who looks
+const begun = {}; // the first page, where the stream of changes begins, and why nobody knows yet who looks
 
 function App() {
   const who = useStore(session);
@@ -73,8 +73,14 @@ function Broken() {
 applyTheme();
 followLinks();
 keys();
-// What the page stands on is asked for before it is drawn; until then there is what index.html has.
-await Promise.all([loadSession().catch((error) => { begun.error = error; }), shown(place.get().path).then((page) => { begun.page = page; })]);
+// What the page stands on is asked for before it is drawn; until then there is what index.html has. So is where the stream of changes begins: what the page loads is not to be older than that. But it is not waited for for long.
+const counts = fetch('/v1/counts', { credentials: 'same-origin' }).then(async (res) => { if (res.ok) begun.counts = (await res.json()).items; }).catch(() => {});
+await Promise.all([
+  loadSession().catch((error) => { begun.error = error; }),
+  shown(place.get().path).then((page) => { begun.page = page; }),
+  Promise.race([counts, new Promise((resolve) => { setTimeout(resolve, 100); })]),
+]);
+if (session.get()) listen(begun.counts);
 const app = document.getElementById('app');
 app.replaceChildren();
 render(html`<${App} />`, app);

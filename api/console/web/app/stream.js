@@ -1,18 +1,21 @@
-// The streams that all tabs share, which run in the shared worker (worker.js): Stream, of changes, and Logs. new Stream(tell, away) begins; away is called when there is nobody where the server was, and tell gets
+// The streams that all tabs share, which run in the shared worker (worker.js): Stream, of changes, and Logs. new Stream(tell, away, counts) begins; away is called when there is nobody where the server was, and tell gets
 //   {type: 'state', state}         connecting, live, stale (the node hears nothing of the others), reconnecting, signedout
 //   {type: 'changes', items}       at most 4 times a second: [{machine, key, item}], item absent for what was deleted; the newest of each entity
 //   {type: 'reset'}                changes were missed: load again what is shown
-// It begins at the revisions of now, so that no snapshot of everything is sent, and goes on behind the last id after any break. Silence is one, too: a host that has lost its power ends no connection.
+// It begins at the revisions of counts, the items of an answer of /v1/counts, or else of now, so that no snapshot of everything is sent, and goes on behind the last id after any break. What was loaded before the
+// revisions of now were asked for may be older than those: that is a reset, too. Silence is one, too: a host that has lost its power ends no connection.
 
 const every = 250; // ms between two messages to the pages
 const silence = 25000; // ms after which there is nobody: a server that is there, and says so, does every 10 s
 
+const placeOf = (counts) => counts.filter((c) => c.revision).map((c) => `${c.machine}:${c.revision}`).join(',');
 const watch = (after) => '/v1/watch?namespace=*' + (after ? '&after=' + encodeURIComponent(after) : '');
 
 export class Stream {
-  constructor(tell, away) {
+  constructor(tell, away, counts) {
     this.tell = tell;
     this.away = away;
+    this.given = counts && placeOf(counts);
     this.waiting = new Map();
     this.after = '';
     this.backoff = 500;
@@ -54,8 +57,7 @@ export class Stream {
     if (!this.after) res = await ask('/v1/counts');
     if (res.status === 401) return null;
     if (!res.ok) throw new Error('HTTP ' + res.status);
-    const data = await res.json();
-    return data.items.filter((c) => c.revision).map((c) => `${c.machine}:${c.revision}`).join(',');
+    return placeOf((await res.json()).items);
   }
 
   async open() {
@@ -64,11 +66,13 @@ export class Stream {
     this.set(this.state ? 'reconnecting' : 'connecting');
     const run = {};
     this.run = run;
-    const after = await this.begins().catch(() => undefined);
+    const { given } = this;
+    this.given = undefined;
+    const after = given ?? await this.begins().catch(() => undefined);
     if (this.run !== run) return; // it was closed, or opened once more, while it was asked
     if (after === undefined) { this.again(); return; }
     if (after === null) { this.set('signedout'); this.later(3000); return; }
-    if (!this.after && this.state !== 'connecting') this.tell({ type: 'reset' }); // not before: what is loaded now is not older than where the stream begins
+    if (!this.after && given === undefined) this.tell({ type: 'reset' }); // not before: what is loaded now is not older than where the stream begins
     this.after = after;
     const source = new EventSource(watch(after));
     this.source = source;
