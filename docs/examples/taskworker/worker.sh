@@ -30,6 +30,7 @@ while :; do
   # The line before the task says where it is in the stream, which is what the subject of its ack is made of.
   got=$(nats consumer next EFFECTS "$consumer" --no-ack --timeout 5s 2>/dev/null) || { sleep 0.2; continue; }
   task=$(printf '%s\n' "$got" | sed -n '/^{/,$p')
+  [ -n "$task" ] || continue # there is none: some versions print the status of that, and end with 0
   ack=$(printf '%s\n' "$got" | sed -n "s|.* / tries: \([0-9]*\) / cons seq: \([0-9]*\) / str seq: \([0-9]*\) / .*|\$JS.ACK.EFFECTS.$consumer.\1.\3.\2.0.0|p")
   key=$(printf %s "$task" | jq -r '"\(.namespace).\(.parent).\(.id)"')
   attempt=$(printf %s "$task" | jq -r .attempt)
