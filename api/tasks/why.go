@@ -9,6 +9,7 @@ import (
 	"github.com/bcc94042/instar/api/auth"
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
+	"github.com/bcc94042/instar/machines/task"
 )
 
 // Waits says why a task does not run.
@@ -38,6 +39,8 @@ func (s *Service) waits(q *rest.Request) error {
 	}
 	if why == "" {
 		why = "it is " + state
+	} else if e, err := s.store.Load(q, task.Machine, item.Key); err == nil && e.State == task.Queued && e.LastError != nil { // who schedules does not know it
+		why += "; its last attempt failed: " + e.LastError.Error()
 	}
 	return q.JSON(http.StatusOK, Waits{JobID: jobOf(item.Key), State: state, Why: why})
 }

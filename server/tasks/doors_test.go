@@ -91,6 +91,8 @@ func why(p *place) {
 	says("later", "it is not before 2100-01-01T00:00:00Z")
 	p.task("after", `{"type":"noop","run":true,"runAfter":["later"]}`)
 	says("after", "it runs after why.a.later")
+	p.task("again", `{"type":"flaky","backoff":"20m","run":true}`)
+	says("again", "; its last attempt failed: flaky: not now")
 	p.task("idle", `{"type":"noop"}`)
 	says("idle", "it is pending")
 	p.refused(404, "GET", "/v1/tasks/none/why", "")

@@ -56,7 +56,7 @@ func rootCommand(p *command.Program) *cobra.Command {
   instar service watch
 
 Exit codes: 0 ok, 1 other failures, 2 usage or invalid input, 3 not found, 4 refused (conflict, illegal transition,
-precondition), 5 not allowed, 6 still under way when the wait ended, 7 ended in a failed state, 8 server unreachable,
+precondition), 5 not allowed, 6 not there yet when the wait ended, 7 ended in a failed state, 8 server unreachable,
 130 interrupted, 141 nobody reads the output any more.`
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return command.Usage(err) })

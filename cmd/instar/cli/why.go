@@ -34,6 +34,9 @@ func why(s *command.Session, _ *cobra.Command, args []string) error {
 		return command.Usagef("%q is no name of a task: REPOSITORY/TASK, each 1 to 63 of a-z, 0-9 and inner hyphens", args[0])
 	}
 	resp, err := s.Do(s.Ctx, client.Request{Path: "/v1/tasks/" + id + "/why", Query: s.Scoped(query)})
+	if command.CodeOf(err) == command.ExitNotFound {
+		return command.Try(err, "instar task ls")
+	}
 	if err != nil {
 		return err
 	}

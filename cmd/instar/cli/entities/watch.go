@@ -144,17 +144,18 @@ func until(s *command.Session, m *machines.Machine, id string, from uint64, most
 	if err == nil || ctx.Err() == nil || s.Ctx.Err() != nil {
 		return last, about(err, m, id)
 	}
-	state, then, try := "unknown", "the server goes on with it", "wait "+id+" --for settled"
-	if last != nil {
-		state = last.State
-		if next := awaits(last); next != "" {
-			then, try = "it waits for "+next, next+" "+id
-		}
+	late := &command.Error{Code: command.ExitTimeout, Try: fmt.Sprintf("instar %s wait %s --for settled", m.Name, id)}
+	switch {
+	case last == nil:
+		late.Err = fmt.Errorf("nothing is known of %s after %s", Name(m, id), most)
+	case awaits(last) != "":
+		late.Err, late.Try = fmt.Errorf("%s is still %s after %s; it waits for %s", Name(m, id), last.State, most, awaits(last)), fmt.Sprintf("instar %s %s %s", m.Name, awaits(last), id)
+	case underWay(m, last, begunIn(m, last.State)):
+		late.Err = fmt.Errorf("%s is still %s after %s; the server goes on with it", Name(m, id), last.State, most)
+	default: // somebody may have sent a command meanwhile, so it was waited for
+		late.Err, late.Try = fmt.Errorf("%s is %s after %s, and does not leave that by itself", Name(m, id), last.State, most), fmt.Sprintf("instar %s get %s", m.Name, id)
 	}
-	return last, &command.Error{
-		Code: command.ExitTimeout, Err: fmt.Errorf("%s is still %s after %s; %s", Name(m, id), state, most, then),
-		Try: fmt.Sprintf("instar %s %s", m.Name, try),
-	}
+	return last, late
 }
 
 // whole reads the entity of an item of a list, which does not say what is under way.
