@@ -54,6 +54,7 @@ func TestAWaitEndsWithWhatTheCommandHasBegun(t *testing.T) {
 		"get":               {move + "get", "", "", []string{`"requested","allowedCommands":["approve","resume"],"forbiddenCommands":{"resume":"its phase is not paused"}` + asks}, 0, "Takes        approve\n"},
 		"a dry run failed":  {move + "request --dry-run --wait", "requested", "", []string{`"requested","effects":{"plan":{"id":"a"}}`, `"cancelled"` + why(later)}, command.ExitFailed, "stays cancelled: WHY: because"},
 		"wait stuck":        {move + "wait", "", "", []string{`"reverting"` + undoing, `"reverting"` + stuck}, command.ExitFailed, "is stuck in reverting"},
+		"wait too short":    {move + "wait --timeout 200ms", "", "", []string{`"reverting"` + undoing}, command.ExitTimeout, "is still reverting after 200ms; the server goes on with it"},
 		"wait in vain":      {move + "wait --for state=failed --timeout 200ms", "", "", []string{`"rolled_back"`}, command.ExitTimeout, "is rolled_back after 200ms, and does not leave that by itself"},
 	} {
 		t.Run(name, func(t *testing.T) {
