@@ -96,4 +96,5 @@ var columns = []machines.Column{
 	{Title: "ATTEMPT", Path: "data.attempt"},
 	{Title: "NOT BEFORE", Path: "data.notBefore"},
 	{Title: "PROGRESS", Path: "data.progress.percent"},
+	{Title: "SUMMARY", Path: "data.result.summary"},
 }
