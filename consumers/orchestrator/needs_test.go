@@ -288,16 +288,17 @@ func TestATaskWithoutARepositoryIsDeleted(t *testing.T) {
 	w.applied(task.Machine, "default.gone.pending", "create", task.CreateBody{Spec: task.Spec{Type: "noop"}})
 	w.task("gone.canceled", task.Spec{})
 	w.applied(task.Machine, "default.gone.canceled", "cancel", nil)
-	gone := []string{"gone.one", "never.two", "gone.pending", "gone.canceled"}
+	w.applied(task.Machine, "default.never.four", "create", task.CreateBody{Spec: task.Spec{Type: "noop"}})
+	gone := []string{"gone.one", "gone.pending", "gone.canceled"}
 	w.loads(w.Apart("one"), func(_ context.Context, l *loop) {
 		w.repository("later", repository.Spec{})
 		w.task("later.three", task.Spec{})
 		item, err := l.Tasks.WaitFor(w.Ctx, "default.later.three", func(i index.Item) bool { return i.State == task.Queued })
 		require.NoError(t, err)
 		l.task(item, false) // its repository has not come yet
-		require.Len(t, l.lonely, len(gone)+1)
+		require.Len(t, l.lonely, len(gone)+3)
 		l.orphans()
-		require.Equal(t, Reason{State: task.Queued, Why: "its repository is not there; it is deleted when that is so for a minute"}, l.reason("default.never.two"))
+		require.Equal(t, Reason{State: task.Queued, Why: "its repository is not there; it is taken out of the queue when that is so for a minute"}, l.reason("default.never.two"))
 		now := time.Now().Add(orphaned)
 		l.Orchestrator.clock = func() time.Time { return now }
 		l.orphans()
@@ -309,13 +310,15 @@ func TestATaskWithoutARepositoryIsDeleted(t *testing.T) {
 				})
 			})
 		}
+		w.comes(task.Machine, "never.two", task.Canceled) // its repository may have been lost, and come back
+		require.Equal(t, task.Pending, w.state(task.Machine, "never.four"))
 		for _, key := range []string{"a.here", "later.three"} {
 			require.Equal(t, task.Queued, w.state(task.Machine, key))
 		}
 		item, err = l.Tasks.WaitFor(w.Ctx, "default.gone.one", func(i index.Item) bool { return i.State == task.Deleted })
 		require.NoError(t, err)
 		l.task(item, false)
-		require.Len(t, l.lonely, len(gone))
+		require.Len(t, l.lonely, len(gone)+2)
 	})
 }
 

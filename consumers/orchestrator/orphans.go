@@ -1,13 +1,15 @@
 package orchestrator
 
-// What becomes of tasks without a repository, such as one that was let in a moment before its repository was deleted, and stored after that. task notes them, and orphans, in each sweep, deletes those that the leader
-// says are without one: they would wait for ever, start unasked when the name is created again, or be taken there for tasks of the new repository.
+// What becomes of tasks without a repository, such as one that was let in a moment before its repository was deleted, and stored after that. task notes them, and orphans, in each sweep, deletes those whose repository
+// is deleted, as the leader says: they would wait for ever, start unasked when the name is created again, or be taken there for tasks of the new repository. Where the leader knows nothing of one, it may have been lost
+// with its bucket, and come back with a backup: what is queued there is canceled, and nothing deleted.
 
 import (
 	"strconv"
 	"time"
 
 	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/repository"
 	"github.com/bcc94042/instar/machines/task"
 	"github.com/bcc94042/instar/streams/publish"
@@ -29,7 +31,7 @@ func (l *loop) orphan(key, repo, state string) {
 
 // orphans deletes some of those whose repository is not there; one that runs is canceled first.
 func (l *loop) orphans() {
-	gone := map[string]bool{} // as the leader says it now, of those that were asked for
+	states := map[string]string{} // as the leader says it now, of those that were asked for
 	sent := 0
 	for key, since := range l.lonely {
 		item, _ := l.Tasks.Get(key)
@@ -38,20 +40,20 @@ func (l *loop) orphans() {
 		if item.State == "" || item.Problem != "" || starts || l.repos[repo] != nil || l.clock().Sub(since) < orphaned {
 			continue
 		}
-		is, known := gone[repo]
+		state, known := states[repo]
 		if !known {
-			if len(gone) == mostChecked {
+			if len(states) == mostChecked {
 				return
 			}
-			is = l.gone(repo)
-			gone[repo] = is
-		}
-		if !is {
-			continue
+			state = l.stateOf(repo)
+			states[repo] = state
 		}
 		name := task.CommandDelete
-		if item.State == task.Running {
+		switch {
+		case state == repository.Deleted && item.State == task.Running, state == machines.None && item.State == task.Queued:
 			name = task.CommandCancel
+		case state != repository.Deleted:
+			continue
 		}
 		l.send(publish.Command{Machine: task.Machine.Name, Key: key, Name: name, Expect: strconv.FormatUint(item.Revision, 10), Reason: "its repository is not there any more"}) // unless it has changed meanwhile
 		if sent++; sent == mostOrphans {
@@ -60,12 +62,19 @@ func (l *loop) orphans() {
 	}
 }
 
-// gone reports whether the leader says that there is no repository of a name. One that cannot be read is there.
-func (l *loop) gone(name string) bool {
+// unknown is the state of a repository that cannot be read.
+const unknown = "unknown"
+
+// stateOf is the state of a repository as its leader says it, none where there is no such one.
+func (l *loop) stateOf(name string) string {
 	m, err := l.Value(l.ctx, repository.Machine, name)
-	if err != nil || kv.Absent(m) {
-		return err == nil
+	if err == nil && kv.Absent(m) {
+		return machines.None
 	}
-	e, err := repository.Machine.Decode(m.Data)
-	return err == nil && e.State == repository.Deleted
+	if err == nil {
+		if e, err := repository.Machine.Decode(m.Data); err == nil {
+			return e.State
+		}
+	}
+	return unknown
 }

@@ -77,7 +77,7 @@ func (l *loop) reason(key string) Reason {
 	case stored.Problem != "":
 		r.Why = "its repository cannot be read"
 	case l.repos[repo] == nil:
-		r.Why = "its repository is not there; it is deleted when that is so for a minute"
+		r.Why = "its repository is not there; it is taken out of the queue when that is so for a minute"
 	case !l.startable(repo):
 		r.Why = "its repository is being deleted"
 	case l.ledger.room() == 0 || len(l.ledger.slots) >= maxSlots:
