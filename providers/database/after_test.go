@@ -303,11 +303,16 @@ func TestAHeldSessionKeepsNoLog(t *testing.T) {
 		return databasetest.Ask(t, s.p.Source, `select coalesce(string_agg(slot_name, ' ' order by slot_name), '') from pg_replication_slots where database = current_database()`)
 	}
 	require.Equal(t, name, slots())
-	require.Equal(t, "false", databasetest.Ask(t, s.p.Server.Address("tenant_held", ""), `select subenabled::text from pg_subscription where subname = $1`, name), "its workers are for others")
+	// The slot that stays is read on, also of what others write.
+	databasetest.Exec(t, s.p.Source, `update public.settings set value = 'x' where enterprise_id <> 'held'`)
+	at := databasetest.Ask(t, s.p.Source, `select pg_current_wal_lsn()::text`)
+	require.Eventually(t, func() bool {
+		return databasetest.Ask(t, s.p.Source, `select (confirmed_flush_lsn >= $2::text::pg_lsn)::text from pg_replication_slots where slot_name = $1`, name, at) == "true"
+	}, time.Minute, 100*time.Millisecond)
 	d := s.e.Data.(*machine.Data)
 	// How far its replication is, is news once: an initial copy of hours is not idle, and one that stands is.
-	copying, at := s.e, *d
-	at.LastProgressAt, copying.Data = time.Time{}, &at
+	copying, now := s.e, *d
+	now.LastProgressAt, copying.Data = time.Time{}, &now
 	f, err := s.p.Look(t.Context(), &copying)
 	require.NoError(t, err)
 	require.Equal(t, machine.ReportProgressed, f.Input)
@@ -320,7 +325,7 @@ func TestAHeldSessionKeepsNoLog(t *testing.T) {
 		f, err := s.p.Look(t.Context(), &copying)
 		return err == nil && f.Input == ""
 	}, time.Minute, 100*time.Millisecond)
-	at.AttemptAt = at.AttemptAt.Add(time.Second) // the next attempt
+	now.AttemptAt = now.AttemptAt.Add(time.Second) // the next attempt
 	f, err = s.p.Look(t.Context(), &copying)
 	require.NoError(t, err)
 	require.Equal(t, machine.ReportProgressed, f.Input)

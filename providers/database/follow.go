@@ -102,9 +102,6 @@ func (j *job) follow(ctx context.Context) (v machine.Verified, err error) {
 	if err != nil {
 		return v, err
 	}
-	if err := j.link.Enable(ctx); err != nil {
-		return v, err
-	}
 	if _, err := j.whole(ctx, untold); err != nil { // so that little is left to do of it
 		return v, err
 	}

@@ -240,7 +240,7 @@ func (j *job) halt(ctx context.Context) error {
 	if err := j.take(ctx); err != nil || !j.online() {
 		return err
 	}
-	if err := j.rest(ctx); err != nil { // until somebody sends resume
+	if err := j.link.Unnote(ctx, j.source.Hold); err != nil { // nobody reads it until somebody sends resume
 		return err
 	}
 	there, err := j.routed(ctx)

@@ -175,15 +175,8 @@ func (j *job) broken(ctx context.Context, target *pgx.Conn) ([]catalog.Problem, 
 	return catalog.Broken(ctx, source, target, j.report.Tables, j.body.Request.EnterpriseID)
 }
 
-// rest removes the slot that notes which rows are written, as it keeps the log of the source and nobody reads it, and disables the subscription, whose workers others need. Without it the next comparison is of everything, as it is anyway.
-func (j *job) rest(ctx context.Context) error {
-	if err := j.link.Unnote(ctx, j.source.Hold); err != nil {
-		return err
-	}
-	return j.link.Disable(ctx, j.source.Hold)
-}
-
-// quiet has the replication rest after a step that has failed: nobody knows when the next one comes. That of a newer attempt goes on.
+// quiet removes the slot that notes which rows are written after a step that has failed: nobody knows when the next one comes, and it keeps the log of the source until then.
+// Without it the next comparison is of everything, as it is anyway. That of a newer attempt stays.
 func (j *job) quiet(ctx context.Context, failed *error) {
 	if *failed == nil || !j.online() {
 		return
@@ -192,8 +185,8 @@ func (j *job) quiet(ctx context.Context, failed *error) {
 	defer cancel()
 	var obsolete *pg.ObsoleteError
 	var held *pg.HeldError
-	if err := j.rest(ctx); err != nil && !errors.As(err, &obsolete) && !errors.As(err, &held) { // a newer attempt sees to it, or halt
-		*failed = fmt.Errorf("%w; the slot that notes what is written may be left, or the subscription go on: %s", *failed, err.Error())
+	if err := j.link.Unnote(ctx, j.source.Hold); err != nil && !errors.As(err, &obsolete) && !errors.As(err, &held) { // a newer attempt sees to it, or halt
+		*failed = fmt.Errorf("%w; the slot that notes what is written may be left: %s", *failed, err.Error())
 	}
 }
 

@@ -11,4 +11,4 @@ import (
 
 var suite = postgres.Suite{Config: databasetest.Config}
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(small.Around(suite.Around(m))) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(bounded.Around(small.Around(suite.Around(m)))) }

@@ -147,12 +147,8 @@ func (l *Link) Publish(ctx context.Context) error {
 // Slot makes the replication slot. It waits for transactions that are open.
 func (l *Link) Slot(ctx context.Context) error {
 	return l.on(ctx, l.Source, func(conn *pgx.Conn) error {
-		var there, lost bool
-		err := conn.QueryRow(ctx, `select count(*) > 0, coalesce(bool_or(wal_status = 'lost'), false) from pg_replication_slots where slot_name = $1`, l.Name()).Scan(&there, &lost)
-		if lost {
-			return pg.Refuse("the replication slot %s was lost: the target was away for longer than the source keeps its log (max_slot_wal_keep_size). Roll back, and request again", l.Name())
-		}
-		if err != nil || there {
+		_, err := l.lag(ctx, conn)
+		if !errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}
 		if _, err := conn.Exec(ctx, `select pg_create_logical_replication_slot($1, 'pgoutput')`, l.Name()); err != nil {
@@ -160,6 +156,28 @@ func (l *Link) Slot(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// lag is how many bytes of the log the target has not confirmed. Of a slot that was lost, nothing comes any more.
+func (l *Link) lag(ctx context.Context, conn *pgx.Conn) (bytes int64, err error) {
+	var lost bool
+	err = conn.QueryRow(ctx, `select coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn), 0)::bigint, coalesce(wal_status = 'lost', false) from pg_replication_slots where slot_name = $1`, l.Name()).Scan(&bytes, &lost)
+	if err == nil && lost {
+		err = pg.Refuse("the replication slot %s was lost: the target was away for longer than the source keeps its log (max_slot_wal_keep_size). Roll back, and request again", l.Name())
+	}
+	return bytes, err
+}
+
+// behind is the same for those who need the slot.
+func (l *Link) behind(ctx context.Context) (bytes int64, err error) {
+	err = l.on(ctx, l.Source, func(conn *pgx.Conn) error {
+		bytes, err = l.lag(ctx, conn)
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = pg.Refuse("the replication slot %s has gone, as in a failover of the source. Retry the copy; from the comparison on, roll back, and request again", l.Name())
+		}
+		return err
+	})
+	return bytes, err
 }
 
 // Status is how far the replication is.
@@ -183,13 +201,7 @@ func (l *Link) Status(ctx context.Context) (s Status, err error) {
 	if err != nil {
 		return s, err
 	}
-	err = l.on(ctx, l.Source, func(conn *pgx.Conn) error {
-		err := conn.QueryRow(ctx, `select coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn), 0)::bigint from pg_replication_slots where slot_name = $1`, l.Name()).Scan(&s.Lag)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return pg.Refuse("the replication slot %s has gone", l.Name())
-		}
-		return err
-	})
+	s.Lag, err = l.behind(ctx)
 	return s, err
 }
 
@@ -254,7 +266,7 @@ func (l *Link) Mark(ctx context.Context) (m Mark, err error) {
 	return m, nil
 }
 
-// Arrived returns when the target has what was committed in the source before the mark was made, and fails where the target refuses it again and again.
+// Arrived returns when the target has what was committed in the source before the mark was made, and fails where the target refuses it again and again, or the source has nothing more for it.
 func (l *Link) Arrived(ctx context.Context, m Mark) error {
 	return l.on(ctx, l.Target, func(conn *pgx.Conn) error {
 		var refused refusals
@@ -271,6 +283,9 @@ func (l *Link) Arrived(ctx context.Context, m Mark) error {
 				if err != nil {
 					return err
 				}
+				if err := l.ended(ctx); err != nil {
+					return err
+				}
 				if refused.many(time.Now(), 0, 0, errors) {
 					return pg.Later(5*time.Second, "the tenant's database refuses what was written in the shared one: the log of its server says why")
 				}
@@ -280,6 +295,15 @@ func (l *Link) Arrived(ctx context.Context, m Mark) error {
 			}
 		}
 	})
+}
+
+// ended says why nothing more comes. A source that is away for a moment is none, as the target comes back to it.
+func (l *Link) ended(ctx context.Context) error {
+	_, err := l.behind(ctx)
+	if again, _ := pg.Transient(err); again {
+		return nil
+	}
+	return err
 }
 
 // CatchUp returns when the target has what was committed in the source until now.

@@ -23,7 +23,7 @@ func (l *Link) errors(ctx context.Context, conn *pgx.Conn) (copied, applied int6
 	if there, enabled, err := l.subscribed(ctx, conn); err != nil {
 		return 0, 0, err
 	} else if there && !enabled {
-		return 0, 0, pg.Later(time.Second, "the subscription %s was disabled: by another run, which has failed, by hand, or by Postgres, whose log says why", l.Name())
+		return 0, 0, pg.Later(time.Second, "the subscription %[1]s was disabled, by hand or by Postgres, whose log says why: ALTER SUBSCRIPTION %[1]s ENABLE in the tenant's database", l.Name())
 	}
 	var counts bool
 	if err := conn.QueryRow(ctx, `select to_regclass('pg_catalog.pg_stat_subscription_stats') is not null`).Scan(&counts); err != nil || !counts {

@@ -36,15 +36,16 @@ func (l *Link) checkRoom(ctx context.Context, conn *pgx.Conn, problems *[]string
 
 // workers are those of logical replication on the server of the target. Each subscription that is enabled there, of any database, takes one, or will.
 type workers struct {
-	most, processes, origins   int // settings
-	subscribed, tracked        int // other subscriptions that are enabled, and origins of others
-	running, applying, copying int // all that run, and those of this session
+	most, processes, origins   int      // settings
+	subscribed                 []string // other subscriptions that are enabled
+	tracked                    int      // origins of others
+	running, applying, copying int      // all that run, and those of this session
 }
 
 func (l *Link) workers(ctx context.Context, conn *pgx.Conn) (w workers, err error) {
 	err = conn.QueryRow(ctx, `
 		select current_setting('max_logical_replication_workers')::int, current_setting('max_worker_processes')::int, coalesce(current_setting('max_active_replication_origins', true), current_setting('max_replication_slots'))::int,
-			(select count(*) from pg_subscription where subenabled and subname <> $1), (select count(*) from pg_replication_origin where roname not in (select 'pg_' || oid from pg_subscription where subname = $1)),
+			(select coalesce(array_agg(subname::text order by subname), '{}') from pg_subscription where subenabled and subname <> $1), (select count(*) from pg_replication_origin where roname not in (select 'pg_' || oid from pg_subscription where subname = $1)),
 			count(*), count(*) filter (where subname = $1 and relid is null), count(*) filter (where subname = $1 and relid is not null)
 		from pg_stat_subscription where pid is not null`, l.Name()).Scan(&w.most, &w.processes, &w.origins, &w.subscribed, &w.tracked, &w.running, &w.applying, &w.copying)
 	return w, err
@@ -53,13 +54,17 @@ func (l *Link) workers(ctx context.Context, conn *pgx.Conn) (w workers, err erro
 // lacks says what one more subscription, and one copy of a table for it, would not get.
 func (w *workers) lacks() (problems []string) {
 	const needs = 2
+	by := ""
+	if len(w.subscribed) > 0 { // by their names, which the plans of sessions have: one that is held keeps its worker
+		by = " (" + strings.Join(w.subscribed, ", ") + ")"
+	}
 	says := func(used int, what string, most int, setting string) {
 		if used+needs > most {
-			problems = append(problems, fmt.Sprintf("%d of %d %s of the tenant's server are in use, and %d are needed, one of them to copy tables: raise %s there, or wait for other moves", used, most, what, needs, setting))
+			problems = append(problems, fmt.Sprintf("%d of %d %s of the tenant's server are in use%s, and %d are needed, one of them to copy tables: raise %s there, or wait for other moves", used, most, what, by, needs, setting))
 		}
 	}
-	says(w.subscribed, "workers of logical replication", w.most, "max_logical_replication_workers")
-	says(w.subscribed+1, "background workers", w.processes, "max_worker_processes") // one starts the others
+	says(len(w.subscribed), "workers of logical replication", w.most, "max_logical_replication_workers")
+	says(len(w.subscribed)+1, "background workers", w.processes, "max_worker_processes") // one starts the others
 	says(w.tracked, "replication origins", w.origins, "max_replication_slots (from Postgres 18 on max_active_replication_origins)")
 	return problems
 }
@@ -117,19 +122,16 @@ func (w *workers) refused(open []string) error {
 		strings.Join(open, ", "), w.running, w.most, w.applying)
 }
 
-// Subscribe makes the subscription, which begins to copy, or has it go on.
+// Subscribe makes the subscription, which begins to copy. It goes on until it is removed, also while its session is held: what the target does not read, the source has to keep.
 func (l *Link) Subscribe(ctx context.Context) error {
 	from := l.From
 	if from == "" {
 		from = l.Source.DSN
 	}
 	return l.on(ctx, l.Target, func(conn *pgx.Conn) error {
-		there, enabled, err := l.subscribed(ctx, conn)
-		if err != nil || enabled {
+		there, _, err := l.subscribed(ctx, conn)
+		if err != nil || there {
 			return err
-		}
-		if there {
-			return l.enable(ctx, conn)
 		}
 		if err := l.room(ctx, conn); err != nil {
 			return err
@@ -147,46 +149,4 @@ func (l *Link) Subscribe(ctx context.Context) error {
 func (l *Link) subscribed(ctx context.Context, conn *pgx.Conn) (there, enabled bool, err error) {
 	err = conn.QueryRow(ctx, `select count(*) > 0, coalesce(bool_or(subenabled), false) from pg_subscription s join pg_database d on d.oid = s.subdbid where s.subname = $1 and d.datname = current_database()`, l.Name()).Scan(&there, &enabled)
 	return there, enabled, err
-}
-
-// Enable has a subscription go on that was disabled. One that is not there is not made.
-func (l *Link) Enable(ctx context.Context) error {
-	return l.on(ctx, l.Target, func(conn *pgx.Conn) error {
-		there, enabled, err := l.subscribed(ctx, conn)
-		if err != nil || !there || enabled {
-			return err
-		}
-		return l.enable(ctx, conn)
-	})
-}
-
-func (l *Link) enable(ctx context.Context, conn *pgx.Conn) error {
-	if err := l.room(ctx, conn); err != nil {
-		return err
-	}
-	if _, err := conn.Exec(ctx, fmt.Sprintf(`alter subscription %s enable`, pg.Ident(l.Name()))); err != nil {
-		return fmt.Errorf("cannot enable the subscription: %w", err)
-	}
-	return nil
-}
-
-// Disable leaves the workers of the tenant's server to others, in a hold: [Link.Subscribe] and [Link.Enable] go on where it was. A target that has gone has none.
-func (l *Link) Disable(ctx context.Context, hold Hold) error {
-	err := l.on(ctx, l.Target, func(conn *pgx.Conn) error {
-		there, enabled, err := l.subscribed(ctx, conn)
-		if err != nil || !there || !enabled {
-			return err
-		}
-		return hold(ctx, func(tx pgx.Tx) error {
-			if err := pg.Brief(ctx, tx, time.Minute); err != nil {
-				return err
-			}
-			_, err := conn.Exec(ctx, fmt.Sprintf(`alter subscription %s disable`, pg.Ident(l.Name())))
-			return err
-		})
-	})
-	if pg.State(err) == pg.NoDatabase || pg.State(err) == pg.Closed {
-		return nil
-	}
-	return err
 }

@@ -17,11 +17,13 @@ import (
 )
 
 // small is a server that has one worker of logical replication: one that applies leaves none to copy.
-var small = postgres.Suite{Config: func() map[string]string {
+var small = postgres.Suite{Config: with("max_logical_replication_workers", "1")}
+
+func with(setting, value string) map[string]string {
 	config := maps.Clone(databasetest.Config)
-	config["max_logical_replication_workers"] = "1"
+	config[setting] = value
 	return config
-}()}
+}
 
 // Where other subscriptions have all workers, Postgres copies nothing and says nothing: the plan says it, a session waits a while for others and then says it, and one that was overtaken in that does.
 func TestALackOfWorkersIsTold(t *testing.T) {
@@ -50,9 +52,10 @@ func TestALackOfWorkersIsTold(t *testing.T) {
 	err = l.AwaitCopy(t.Context())
 	require.ErrorContains(t, err, "no worker of the tenant's server copies instar.marker, settings: 1 of 1 workers of logical replication run there, 1 of them for this session")
 
-	require.NoError(t, l.Disable(t.Context(), (&cutover.Source{Address: source, Enterprise: "acme", Session: "s8", Attempt: 1}).Hold))
-	require.Equal(t, "false", subscriptions())
+	problems, err = (&online.Link{Session: "s9"}).CheckTarget(t.Context(), target)
+	require.NoError(t, err)
+	require.Equal(t, []string{"1 of 1 workers of logical replication of the tenant's server are in use (" + l.Name() + "), and 2 are needed, one of them to copy tables: raise max_logical_replication_workers there, or wait for other moves"}, problems)
+	databasetest.Exec(t, target, fmt.Sprintf(`alter subscription %s disable`, pg.Ident(l.Name())))
 	require.ErrorContains(t, l.AwaitCopy(t.Context()), "was disabled")
-	require.ErrorContains(t, l.Enable(t.Context()), "raise max_logical_replication_workers")
 	require.NoError(t, l.Remove(t.Context()))
 }
