@@ -10,10 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/internal/postgres"
-	"github.com/bcc94042/instar/providers/database/catalog"
-	"github.com/bcc94042/instar/providers/database/cutover"
 	"github.com/bcc94042/instar/providers/database/databasetest"
-	"github.com/bcc94042/instar/providers/database/online"
 	"github.com/bcc94042/instar/providers/database/pg"
 )
 
@@ -25,11 +22,8 @@ func TestNobodyWaitsForASlotThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	source, target := databasetest.Shared(t, &bounded, 5, "acme"), pg.Address{DSN: bounded.Database(t)}
-	require.NoError(t, (&cutover.Source{Address: source}).Setup(ctx))
-	require.NoError(t, databasetest.Migrations().Apply(t.Context(), target, nil))
-	databasetest.Exec(t, target, `create schema instar; create table instar.marker (session text primary key, token text not null, set_at timestamptz not null default now())`)
-	l := &online.Link{Source: source, Target: target, Session: "s9", Enterprise: "acme", Tables: []*catalog.Table{inspect(t, source, databasetest.Catalogue).Table("settings")}}
+	l := link(t, &bounded, "s9")
+	source, target := l.Source, l.Target
 	for _, do := range []func() error{func() error { return l.Publish(ctx) }, func() error { return l.Slot(ctx) }, func() error { return l.Subscribe(ctx) }, func() error { return l.AwaitCopy(ctx) }, func() error { return l.CatchUp(ctx) }} {
 		require.NoError(t, do())
 	}

@@ -11,4 +11,6 @@ import (
 
 var suite = postgres.Suite{Config: databasetest.Config}
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(bounded.Around(small.Around(suite.Around(m)))) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(usual.Around(bounded.Around(small.Around(suite.Around(m)))))
+}

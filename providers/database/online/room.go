@@ -36,18 +36,19 @@ func (l *Link) checkRoom(ctx context.Context, conn *pgx.Conn, problems *[]string
 
 // workers are those of logical replication on the server of the target. Each subscription that is enabled there, of any database, takes one, or will.
 type workers struct {
-	most, processes, origins   int      // settings
-	subscribed                 []string // other subscriptions that are enabled
-	tracked                    int      // origins of others
-	running, applying, copying int      // all that run, and those of this session
+	most, processes, origins int      // settings
+	subscribed               []string // other subscriptions that are enabled
+	tracked                  int      // origins of others
+	running, busy            int      // all that run, and those of them that copy
+	applying, copying        int      // those of this session
 }
 
 func (l *Link) workers(ctx context.Context, conn *pgx.Conn) (w workers, err error) {
 	err = conn.QueryRow(ctx, `
 		select current_setting('max_logical_replication_workers')::int, current_setting('max_worker_processes')::int, coalesce(current_setting('max_active_replication_origins', true), current_setting('max_replication_slots'))::int,
 			(select coalesce(array_agg(subname::text order by subname), '{}') from pg_subscription where subenabled and subname <> $1), (select count(*) from pg_replication_origin where roname not in (select 'pg_' || oid from pg_subscription where subname = $1)),
-			count(*), count(*) filter (where subname = $1 and relid is null), count(*) filter (where subname = $1 and relid is not null)
-		from pg_stat_subscription where pid is not null`, l.Name()).Scan(&w.most, &w.processes, &w.origins, &w.subscribed, &w.tracked, &w.running, &w.applying, &w.copying)
+			count(*), count(relid), count(*) filter (where subname = $1 and relid is null), count(*) filter (where subname = $1 and relid is not null)
+		from pg_stat_subscription where pid is not null`, l.Name()).Scan(&w.most, &w.processes, &w.origins, &w.subscribed, &w.tracked, &w.running, &w.busy, &w.applying, &w.copying)
 	return w, err
 }
 
@@ -106,7 +107,7 @@ type standstill struct{ since time.Time }
 
 // long is asked again and again, with what runs.
 func (s *standstill) long(now time.Time, w *workers, patience time.Duration) bool {
-	if w.copying > 0 || w.applying > 0 && w.running < w.most { // one that applies starts those that copy, when it comes to it
+	if !w.stand() {
 		s.since = time.Time{}
 		return false
 	}
@@ -114,6 +115,17 @@ func (s *standstill) long(now time.Time, w *workers, patience time.Duration) boo
 		s.since = now
 	}
 	return now.Sub(s.since) >= patience
+}
+
+// stand reports whether no worker copies for this session, and none will. Where all places are taken, one that copies for another session gives its own back, and those that apply keep theirs.
+func (w *workers) stand() bool {
+	switch {
+	case w.copying > 0:
+		return false
+	case w.running < w.most:
+		return w.applying == 0 // one that applies starts those that copy, when it comes to it
+	}
+	return w.busy == 0
 }
 
 // refused is the error of a copy that stands still.

@@ -1,6 +1,7 @@
 package online_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"testing"
@@ -19,20 +20,32 @@ import (
 // small is a server that has one worker of logical replication: one that applies leaves none to copy.
 var small = postgres.Suite{Config: with("max_logical_replication_workers", "1")}
 
+// usual is a server with as many workers as Postgres comes with.
+var usual = postgres.Suite{Config: with("max_logical_replication_workers", "4")}
+
 func with(setting, value string) map[string]string {
 	config := maps.Clone(databasetest.Config)
 	config[setting] = value
 	return config
 }
 
+// link is one of a session whose databases are new, and that replicates the table settings.
+func link(t *testing.T, suite *postgres.Suite, session string) *online.Link {
+	t.Helper()
+	l := &online.Link{Source: databasetest.Shared(t, suite, 5, "acme"), Target: pg.Address{DSN: suite.Database(t)}, Session: session, Enterprise: "acme"}
+	require.NoError(t, (&cutover.Source{Address: l.Source}).Setup(t.Context()))
+	require.NoError(t, databasetest.Migrations().Apply(t.Context(), l.Target, nil))
+	databasetest.Exec(t, l.Target, `create schema instar; create table instar.marker (session text primary key, token text not null, set_at timestamptz not null default now())`)
+	l.Tables = []*catalog.Table{inspect(t, l.Source, databasetest.Catalogue).Table("settings")}
+	return l
+}
+
 // Where other subscriptions have all workers, Postgres copies nothing and says nothing: the plan says it, a session waits a while for others and then says it, and one that was overtaken in that does.
 func TestALackOfWorkersIsTold(t *testing.T) {
 	t.Parallel()
-	source, target := databasetest.Shared(t, &small, 5, "acme"), pg.Address{DSN: small.Database(t)}
-	require.NoError(t, (&cutover.Source{Address: source}).Setup(t.Context()))
-	require.NoError(t, databasetest.Migrations().Apply(t.Context(), target, nil))
-	databasetest.Exec(t, target, `create schema instar; create table instar.marker (session text primary key, token text not null, set_at timestamptz not null default now())`)
-	l := &online.Link{Source: source, Target: target, Session: "s8", Enterprise: "acme", Tables: []*catalog.Table{inspect(t, source, databasetest.Catalogue).Table("settings")}, Patience: 2 * time.Second}
+	l := link(t, &small, "s8")
+	l.Patience = 2 * time.Second
+	source, target := l.Source, l.Target
 	problems, err := l.CheckTarget(t.Context(), pg.Address{DSN: target.DSN})
 	require.NoError(t, err)
 	require.Equal(t, []string{"0 of 1 workers of logical replication of the tenant's server are in use, and 2 are needed, one of them to copy tables: raise max_logical_replication_workers there, or wait for other moves"}, problems)
@@ -58,4 +71,35 @@ func TestALackOfWorkersIsTold(t *testing.T) {
 	databasetest.Exec(t, target, fmt.Sprintf(`alter subscription %s disable`, pg.Ident(l.Name())))
 	require.ErrorContains(t, l.AwaitCopy(t.Context()), "was disabled")
 	require.NoError(t, l.Remove(t.Context()))
+}
+
+// The copies of another session end: whoever waits for a worker of theirs does not stand still, however long they take.
+func TestASessionWaitsForTheCopiesOfAnother(t *testing.T) {
+	t.Parallel()
+	first, second := link(t, &usual, "s10"), link(t, &usual, "s11")
+	second.Patience = 100 * time.Millisecond
+	long, err := databasetest.Open(t, first.Target).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = long.Exec(t.Context(), `lock table public.settings, instar.marker in share mode`) // which no slot waits for
+	require.NoError(t, err)
+	running := func(l *online.Link, what string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			return databasetest.Ask(t, first.Target, `select concat_ws(' ', count(*) filter (where relid is null), count(*) filter (where relid is not null)) from pg_stat_subscription where subname = $1 and pid is not null`, l.Name()) == what
+		}, time.Minute, 10*time.Millisecond)
+	}
+	for _, l := range []*online.Link{first, second} {
+		require.NoError(t, l.Publish(t.Context()))
+		require.NoError(t, l.Slot(t.Context()))
+		require.NoError(t, l.Subscribe(t.Context()))
+		running(l, map[*online.Link]string{first: "1 2", second: "1 0"}[l])
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*second.Patience)
+	defer cancel()
+	require.ErrorIs(t, second.AwaitCopy(ctx), context.DeadlineExceeded)
+	require.NoError(t, long.Rollback(t.Context()))
+	for _, l := range []*online.Link{second, first} {
+		require.NoError(t, l.AwaitCopy(t.Context()))
+		require.NoError(t, l.Remove(t.Context()))
+	}
 }
