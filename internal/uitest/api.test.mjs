@@ -45,7 +45,7 @@ test('what is no decision leaves its key to what is sent again', () => {
   const lost = [0, 'unreachable'];
   const state = { currentState: 'READY' };
   for (const one of [lost, [429, 'rate-limited'], [409, 'idempotency-in-progress'], [500, 'internal'], [503, 'unavailable'], [504, 'operation-timeout']]) assert.equal(another(one), false, one.join(' '));
-  for (const one of [[409, 'guard-rejected', state], [412, 'precondition-failed', state], [404, 'not-found', { replayed: true }], [422, 'idempotency-key-reused'], [409, 'outcome-unknown'], [422, 'validation', state], [500, 'dead']]) {
+  for (const one of [[409, 'guard-rejected', state], [412, 'precondition-failed', state], [409, 'guard-rejected', { allowedCommands: ['create'] }], [404, 'not-found', { replayed: true }], [422, 'idempotency-key-reused'], [409, 'outcome-unknown'], [422, 'validation', state], [500, 'dead']]) {
     assert.equal(another(one), true, one.join(' '));
     assert.equal(another(lost, one), true, `${one.join(' ')}, after an answer that was lost`);
   }

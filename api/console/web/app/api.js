@@ -114,14 +114,14 @@ const newKey = () => 'ui-' + crypto.getRandomValues(new Uint32Array(4)).reduce((
 /**
  * Key is an Idempotency-Key: what is sent twice under its value is done once. after says what became of it, as there is another value for the next attempt once an answer is kept under this one,
  * that is a decision or a dead letter. An answer that was lost may be one, and so is that of a batch, which goes on under its key; a refusal that was made before anybody looked for the key, as of who
- * may no more, of a limit, or of a proxy, does not say whether there is one. One of the engine says the state, or that it was kept; codes are those that only who has looked for it gives.
+ * may no more, of a limit, or of a proxy, does not say whether there is one. One of the engine says the state, or what may be asked where there is none, or that it was kept; codes are those that only who has looked for it gives.
  */
 export class Key {
   value = newKey();
 
-  after({ status, code, currentState, replayed }) {
+  after({ status, code, currentState, allowedCommands, replayed }) {
     const refused = status >= 400 && status < 500 && status !== 429 && code !== 'idempotency-in-progress';
-    const kept = ['dead', 'idempotency-key-reused', 'outcome-unknown'].includes(code) || (refused && (replayed || currentState !== undefined));
+    const kept = ['dead', 'idempotency-key-reused', 'outcome-unknown'].includes(code) || (refused && (replayed || (currentState ?? allowedCommands) !== undefined));
     if (kept || (refused && !this.lost)) Object.assign(this, { value: newKey(), lost: false });
     else if (!refused) this.lost = true;
   }

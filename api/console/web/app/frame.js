@@ -51,12 +51,15 @@ export function Frame({ children }) {
 
 function Side({ path }) {
   const all = useResource(() => machines(), []);
-  const begun = useRef(connection.get() === 'live');
-  useEffect(() => connection.follow((is) => { // where a server has a new machine, or is a new one, the stream begins anew
-    if (is !== 'live') return;
-    if (begun.current) { forget(); all.reload(); }
-    begun.current = true;
-  }), []);
+  const begun = useRef(false);
+  useEffect(() => {
+    begun.current = connection.get() === 'live'; // now, as a tab beside others may have been told while it was drawn
+    return connection.follow((is) => { // where a server has a new machine, or is a new one, the stream begins anew
+      if (is !== 'live') return;
+      if (begun.current) { forget(); all.reload(); }
+      begun.current = true;
+    });
+  }, []);
   const here = ({ href, machine }) => (path === href.replace(/\/$/, '') || path === href || (machine && path.startsWith(href + '/')) ? 'page' : undefined);
   return html`<aside class="side" aria-label="Console">
     <a class="brand" href="/ui/"><svg viewBox="0 0 32 32" width="28" height="28" aria-hidden="true"><rect width="32" height="32" rx="8" class="brand-box" /><path d="M9 22V10M9 16h6l4-6h4M15 16l4 6h4" class="brand-line" /><circle cx="9" cy="16" r="2.800" class="brand-dot" /></svg><span>Instar</span></a>

@@ -54,9 +54,9 @@ function useList(m, filter) {
     timers.current[+more] ??= setTimeout(() => { delete timers.current[+more]; load(more, anew); }, ms);
   };
   const unseen = useRef(new Map()); // what has changed since what is there was asked for, by key
-  const apply = () => {
+  const apply = (again) => { // again: also to the page that is under way
     const newer = unseen.current;
-    unseen.current = new Map();
+    if (!again) unseen.current = new Map();
     const stays = (r) => r.problem || (!filter.parked && (!filter.state.length || filter.state.includes(r.state)) && (!filter.stuck || Date.parse(r.since) <= Date.now() - filter.stuck * 60000));
     const now = (r) => {
       const item = newer.has(keyOf(r)) ? newer.get(keyOf(r)) || { ...r, problem: 'deleted' } : r;
@@ -112,8 +112,9 @@ function useList(m, filter) {
   useChanges((changes) => {
     if (!changes) { load(false, true); return; } // some were missed: what there was may be old
     for (const c of changes) unseen.current.set(c.key, c.item);
-    if (now.current.rows.length > most && busy.current !== id) apply();
-    else later(700, false);
+    const long = now.current.rows.length > most;
+    if (long) apply(busy.current === id);
+    if (!long || busy.current === id) later(700, false);
   }, { machine: m.name });
   return { ...list, rows: list.id === id ? list.rows : [], more: () => list.next && load(true), reload: () => load(false, true) };
 }
