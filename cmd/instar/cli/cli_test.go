@@ -80,6 +80,7 @@ func TestGolden(t *testing.T) {
 		{file: "refused", args: "service update deleting --image hello"},
 		{file: "replace", args: "repository configure shop --weight 3 --ref v1 --analyses sloc"},
 		{file: "replace-key", args: "repository configure shop --url= --idempotency-key k1 -n prod"},
+		{file: "replace-nothing", args: "repository configure shop"},
 		{file: "replace-file", stdin: "weight: 3", args: "repository configure shop -f - --if-match 41"},
 		{file: "exists", args: "service create ready --image hello"},
 		{file: "exists-another", args: "service create claimed --image hello"},

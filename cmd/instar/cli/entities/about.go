@@ -59,9 +59,9 @@ func about(err error, m *machines.Machine, id string) error {
 }
 
 // unsure tells how to repeat a command of which it is not known whether it was stored.
-func unsure(err error, flags string) error {
+func unsure(err error, again string) error {
 	if code := command.CodeOf(err); code != command.ExitUnreachable && code != command.ExitTimeout || command.Busy(err) {
 		return err
 	}
-	return command.Try(err, "instar doctor, then the same command with %s: it is applied at most once", flags)
+	return command.Try(err, "instar doctor, then %s", again)
 }

@@ -28,7 +28,9 @@ type sending struct {
 	wait                       time.Duration
 	async, yes, dry            bool
 
-	begun string // the revision that the body was begun with
+	given bool   // the key is the caller's
+	over  bool   // the body was begun with what is there
+	begun string // at which revision, where the caller gives none
 }
 
 // A body that has a dry run of its own, such as one that ends after the plan, has that flag instead.
@@ -196,13 +198,15 @@ func (o *sending) header() (http.Header, error) {
 	return h, nil
 }
 
-// again are the flags with which the same command is applied at most once.
+// again is how the same command is repeated.
 func (o *sending) again(key string) string {
-	flags := "--idempotency-key " + key
-	if o.begun != "" {
-		flags += " --if-match " + o.begun
+	switch {
+	case o.over:
+		return "the same command, which changes what is there by then"
+	case key == "": // it was not sent
+		return "the same command"
 	}
-	return flags
+	return "the same command with --idempotency-key " + key + ": it is applied at most once"
 }
 
 // accepted tells of a command that is stored and not decided.
@@ -215,7 +219,7 @@ func accepted(s *command.Session, m *machines.Machine, c machines.Command, id st
 		return nil
 	}
 	err := fmt.Errorf("the command is stored, but was not answered in time (command %s)", r.CommandID)
-	return &command.Error{Code: command.ExitTimeout, Err: err, Try: "the same command with " + o.again(r.CommandID)}
+	return &command.Error{Code: command.ExitTimeout, Err: err, Try: o.again(r.CommandID)}
 }
 
 // told writes what became of a command.

@@ -1,6 +1,7 @@
 package entities
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -41,8 +42,7 @@ func wait(s *command.Session, cmd *cobra.Command, m *machines.Machine, args []st
 		return err
 	}
 	if text == "settled" {
-		said(s, m, e)
-		return ended(m, e)
+		return cmp.Or(said(s, m, e, false), ended(m, e))
 	}
 	return nil
 }

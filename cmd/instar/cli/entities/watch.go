@@ -1,6 +1,7 @@
 package entities
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -177,10 +178,9 @@ func settle(s *command.Session, m *machines.Machine, sent, id string, r *result,
 	if err != nil {
 		return nil, err
 	}
-	said(s, m, e)
 	version := r.Version
 	r.State, r.Version, r.Revision, r.Generation = e.State, e.Version, e.Revision, e.Generation
-	if failed = ended(m, e); failed != nil || e.LastError == nil || !slices.ContainsFunc(m.Edges, func(g machines.EdgeInfo) bool { return g.On == sent && g.From == e.State }) {
+	if failed = cmp.Or(said(s, m, e, awaits(e) != "resume" || sent == "pause"), ended(m, e)); failed != nil || e.LastError == nil || !slices.ContainsFunc(m.Edges, func(g machines.EdgeInfo) bool { return g.On == sent && g.From == e.State }) {
 		return failed, nil
 	}
 	at, err := carriedOut(s, m, id, version)
@@ -246,11 +246,20 @@ func awaits(e *entity) string {
 	return map[string]string{"waiting_approval": "approve", "paused": "resume"}[output.At(e.fields, "data.phase")]
 }
 
-// said tells people of an entity that waits for a command.
-func said(s *command.Session, m *machines.Machine, e *entity) {
-	if next := awaits(e); next != "" && s.Format.Human() {
-		s.Say("%s waits for %s: instar %[3]s %[2]s %[4]s", Name(m, e.id()), next, m.Name, e.id())
+// said tells people of an entity that waits for a command. Where what was sent did not ask for that, it is an error, with the code of what is still under way.
+func said(s *command.Session, m *machines.Machine, e *entity, asked bool) error {
+	next := awaits(e)
+	if next == "" {
+		return nil
 	}
+	text, do := fmt.Sprintf("%s waits for %s", Name(m, e.id()), next), fmt.Sprintf("instar %s %s %s", m.Name, next, e.id())
+	if !asked {
+		return &command.Error{Code: command.ExitTimeout, Err: errors.New(text), Try: do}
+	}
+	if s.Format.Human() {
+		s.Say("%s: %s", text, do)
+	}
+	return nil
 }
 
 // ended is an error when the entity is in a failed state, or stands on its way.
