@@ -147,6 +147,7 @@ func (s *Source) raise(t *catalog.Table) []string {
 			return null;`, refuse, t.WhereAs("old", s.Enterprise), t.WhereAs("new", s.Enterprise), t.Orphan("new"))
 	}
 	list := []string{
+		fmt.Sprintf(`lock table only %s in share row exclusive mode`, t.Quoted()), // which the triggers need, before the function: who drops what an earlier fence has left has the table, and a function that goes meanwhile cannot be replaced
 		s.define(t, fmt.Sprintf(` begin %s %s end `, pass, body)),
 	}
 	add := func(event, on, each, when string) {

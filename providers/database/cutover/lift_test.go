@@ -52,3 +52,31 @@ func TestAFenceIsLiftedBesideALongReader(t *testing.T) {
 	require.NoError(t, s.Sweep(ctx))
 	require.Equal(t, "0 0", left())
 }
+
+// A fence is raised while what an earlier one has left is dropped: it waits for that, and stands.
+func TestAFenceIsRaisedWhileAnEarlierOneGoes(t *testing.T) {
+	t.Parallel()
+	s, tables := setup(t)
+	require.NoError(t, s.Fence(t.Context(), tables))
+	sweep, err := databasetest.Open(t, s.Address).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = sweep.Exec(t.Context(), `
+		lock table public.settings;
+		do $$ declare t record; begin
+			for t in select tgname, tgfoid::regprocedure as calls from pg_trigger where tgrelid = 'public.settings'::regclass and tgname like 'instar%' loop
+				execute format('drop trigger %I on public.settings', t.tgname);
+			end loop;
+			execute format('drop function %s', t.calls);
+		end $$`)
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Fence(t.Context(), tables) }()
+	require.Eventually(t, func() bool {
+		return databasetest.Ask(t, s.Address, `select count(*)::text from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) == "1"
+	}, 20*time.Second, 2*time.Millisecond)
+	require.NoError(t, sweep.Commit(t.Context()))
+	require.NoError(t, <-ended)
+	for what, sql := range writes("acme") {
+		require.Equal(t, pg.ReadOnly, pg.State(try(t, s.Address, sql)), what)
+	}
+}
