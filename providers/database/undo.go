@@ -98,7 +98,7 @@ func (j *job) lift(ctx context.Context) error {
 	if j.stays = err == nil && (now.DatabaseName != "" || now.IsolationMode == cutover.Dedicated && now.Status == Deprovisioned); j.stays {
 		return nil
 	}
-	return j.source.Lift(ctx, j.report.Tables)
+	return j.source.Lift(ctx)
 }
 
 // act performs one action.

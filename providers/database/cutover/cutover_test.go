@@ -93,10 +93,10 @@ func TestTheFenceStopsOneTenant(t *testing.T) {
 		databasetest.Exec(t, s.Address, fmt.Sprintf(`do $$ begin execute format('%s', (select min(tgname) from pg_trigger where tgrelid = 'public.%s'::regclass and tgname like 'instar%%')); end $$`, damage, table))
 	}
 	require.ElementsMatch(t, []string{`"public"."settings"`, `"public"."names"`, `"public"."lines"`}, open(), "one that has not all of it, or not always")
-	require.NoError(t, s.Lift(t.Context(), tables))
+	require.NoError(t, s.Lift(t.Context()))
 	require.Len(t, open(), 6)
 	for range 2 {
-		require.NoError(t, s.Lift(t.Context(), tables))
+		require.NoError(t, s.Lift(t.Context()))
 	}
 	require.Equal(t, "0", databasetest.Ask(t, s.Address, `select count(*)::text from pg_trigger where tgname like 'instar%'`))
 	for what, sql := range writes("acme") {
@@ -120,7 +120,7 @@ func TestAnOldSnapshotDoesNotPassTheFence(t *testing.T) {
 		_, err = tx.Exec(t.Context(), sql)
 		require.Contains(t, []string{pg.ReadOnly, pg.Serialization}, pg.State(err), "%s: %v", what, err)
 		require.NoError(t, tx.Rollback(t.Context()))
-		require.NoError(t, s.Lift(t.Context(), tables))
+		require.NoError(t, s.Lift(t.Context()))
 	}
 }
 
@@ -152,7 +152,7 @@ func TestTheFenceWaitsForWriters(t *testing.T) {
 	require.Equal(t, "1", databasetest.Ask(t, s.Address, `select count(*)::text from public.settings where key = 'late'`))
 
 	// It does not wait for ever.
-	require.NoError(t, s.Lift(t.Context(), tables))
+	require.NoError(t, s.Lift(t.Context()))
 	tx, err = conn.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), `update public.settings set value = 'x' where enterprise_id = 'other'`)

@@ -98,15 +98,6 @@ func (s *Source) open(ctx context.Context, q queryer, tables []string) (open []s
 	return open, err
 }
 
-// stands reports whether anything of the fence is on a table.
-func (s *Source) stands(ctx context.Context, conn *pgx.Conn, t *catalog.Table) (standing bool, err error) {
-	err = conn.QueryRow(ctx, `select exists (select from pg_trigger where tgrelid = $1::regclass and tgname like $2)`, t.Quoted(), fencePrefix+s.mark()+"%").Scan(&standing)
-	if pg.State(err) == "42P01" { // the table has gone
-		return false, nil
-	}
-	return standing, err
-}
-
 // events are those for which a table has a trigger of a fence: insert, update, delete, truncate.
 var events = []string{"i", "u", "d", "t"}
 
@@ -122,9 +113,13 @@ func (s *Source) trigger(event string) string {
 	return pg.Ident(fencePrefix + s.mark() + "_" + event)
 }
 
+// functions is how the names of the functions of the tenant's fence begin.
+func (s *Source) functions() string { return "fence_" + s.mark() + "_" }
+
+// function is that of a table as it is called now.
 func (s *Source) function(t *catalog.Table) string {
 	sum := sha256.Sum256([]byte(t.String()))
-	return pg.Ident("instar", "fence_"+s.mark()+"_"+hex.EncodeToString(sum[:6]))
+	return pg.Ident("instar", s.functions()+hex.EncodeToString(sum[:6])) + "()"
 }
 
 // raise are the statements that fence a table. A function that refuses needs no rights; that of a child reads the parents as its owner.
@@ -148,11 +143,11 @@ func (s *Source) raise(t *catalog.Table) []string {
 	}
 	list := []string{
 		fmt.Sprintf(`lock table only %s in share row exclusive mode`, t.Quoted()), // which the triggers need, before the function: who drops what an earlier fence has left has the table, and a function that goes meanwhile cannot be replaced
-		s.define(t, fmt.Sprintf(` begin %s %s end `, pass, body)),
+		define(s.function(t), fmt.Sprintf(` begin %s %s end `, pass, body)),
 	}
 	add := func(event, on, each, when string) {
 		list = append(list,
-			fmt.Sprintf(`create or replace trigger %s %s on %s for each %s %s execute function %s()`, s.trigger(event), on, t.Quoted(), each, when, s.function(t)),
+			fmt.Sprintf(`create or replace trigger %s %s on %s for each %s %s execute function %s`, s.trigger(event), on, t.Quoted(), each, when, s.function(t)),
 			fmt.Sprintf(`alter table %s enable always trigger %s`, t.Quoted(), s.trigger(event)))
 	}
 	old, fresh := "when ("+t.WhereAs("old", s.Enterprise)+")", "when ("+t.WhereAs("new", s.Enterprise)+")"
@@ -167,9 +162,9 @@ func (s *Source) raise(t *catalog.Table) []string {
 	return list
 }
 
-// define makes the function of a fence.
-func (s *Source) define(t *catalog.Table, body string) string {
-	return fmt.Sprintf(`create or replace function %s() returns trigger language plpgsql security definer set search_path = pg_catalog as $instar$%s$instar$`, s.function(t), body)
+// define makes the function of a fence, or replaces it.
+func define(function, body string) string {
+	return fmt.Sprintf(`create or replace function %s returns trigger language plpgsql security definer set search_path = pg_catalog as $instar$%s$instar$`, function, body)
 }
 
 // Through makes a transaction one of the current attempt, whose writes pass the fence.

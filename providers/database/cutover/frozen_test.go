@@ -32,7 +32,7 @@ func TestANodeThatIsFrozenWhileItFences(t *testing.T) {
 				if what == "raising" {
 					ended <- s.Fence(context.WithoutCancel(t.Context()), tables)
 				} else {
-					ended <- s.Lift(context.WithoutCancel(t.Context()), tables)
+					ended <- s.Lift(context.WithoutCancel(t.Context()))
 				}
 			}()
 			<-at

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/providers/database/catalog"
 	"github.com/bcc94042/instar/providers/database/cutover"
 	"github.com/bcc94042/instar/providers/database/databasetest"
 	"github.com/bcc94042/instar/providers/database/pg"
@@ -27,7 +28,7 @@ func TestAFenceIsLiftedBesideALongReader(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 	defer cancel()
 	for range 2 {
-		require.NoError(t, s.Lift(ctx, tables))
+		require.NoError(t, s.Lift(ctx))
 		for what, sql := range writes("acme") {
 			require.NoError(t, try(t, s.Address, sql), what)
 		}
@@ -43,7 +44,7 @@ func TestAFenceIsLiftedBesideALongReader(t *testing.T) {
 			require.Equal(t, pg.ReadOnly, pg.State(try(t, s.Address, sql)), what)
 		}
 	}
-	require.NoError(t, s.Lift(ctx, tables))
+	require.NoError(t, s.Lift(ctx))
 	list, err := s.Tenants(ctx)
 	require.NoError(t, err)
 	require.Empty(t, list[0].Fenced, "nobody is refused")
@@ -51,6 +52,44 @@ func TestAFenceIsLiftedBesideALongReader(t *testing.T) {
 	require.NoError(t, long.Commit(ctx))
 	require.NoError(t, s.Sweep(ctx))
 	require.Equal(t, "0 0", left())
+}
+
+// A table has another name, or is in another schema, than when its fence was raised: that is lifted all the same, and a new fence on it is one.
+func TestAFenceIsLiftedFromATableThatWasRenamed(t *testing.T) {
+	t.Parallel()
+	s, tables := setup(t)
+	before := databasetest.Everything(t, s.Address)
+	rename := func(sql ...string) {
+		for _, statement := range sql {
+			databasetest.Exec(t, s.Address, statement)
+		}
+		conn := databasetest.Open(t, s.Address)
+		report, err := catalog.Inspect(t.Context(), conn, catalog.Catalogue{Schemas: []string{"public", "app"}, Tables: databasetest.Catalogue.Tables})
+		require.NoError(t, err)
+		tables = report.Tables
+	}
+	rename(`create schema app`)
+	lift := func() {
+		t.Helper()
+		require.NoError(t, s.Lift(t.Context()))
+		require.Equal(t, "0 0", databasetest.Ask(t, s.Address, `select (select count(*) from pg_trigger where tgname like 'instar%') || ' ' || (select count(*) from pg_proc p join pg_namespace n on n.oid = pronamespace where nspname = 'instar')`))
+	}
+	const write = `update app.choices set value = 'x' where enterprise_id = 'acme'; update app.lines set article = 'x' where order_id in (select id from public.orders where enterprise_id = 'acme')`
+	require.NoError(t, s.Fence(t.Context(), tables))
+	rename(`alter table public.settings rename to choices`, `alter table public.choices set schema app`, `alter table public.lines set schema app`)
+	require.Equal(t, pg.ReadOnly, pg.State(try(t, s.Address, write)))
+	lift()
+	require.NoError(t, try(t, s.Address, write))
+
+	require.NoError(t, s.Fence(t.Context(), tables))
+	rename(`alter table app.choices set schema public`, `alter table public.choices rename to settings`, `alter table app.lines set schema public`)
+	require.NoError(t, s.Fence(t.Context(), tables))
+	for what, sql := range writes("acme") {
+		require.Equal(t, pg.ReadOnly, pg.State(try(t, s.Address, sql)), what)
+	}
+	lift()
+	databasetest.Exec(t, s.Address, `drop schema app`)
+	require.Equal(t, before, databasetest.Everything(t, s.Address))
 }
 
 // A fence is raised while what an earlier one has left is dropped: it waits for that, and stands.

@@ -106,7 +106,7 @@ func TestATenantIsCopiedWhileItIsWrittenTo(t *testing.T) {
 	for range 2 {
 		require.NoError(t, l.Remove(ctx))
 	}
-	require.NoError(t, s.Lift(ctx, report.Tables))
+	require.NoError(t, s.Lift(ctx))
 	require.Equal(t, "0 0", databasetest.Ask(t, source, `select (select count(*) from pg_publication)::text || ' ' || (select count(*) from pg_replication_slots where database = current_database())::text`))
 	require.Equal(t, "0", databasetest.Ask(t, target, `select count(*)::text from pg_subscription s join pg_database d on d.oid = subdbid where datname = current_database()`))
 }
