@@ -213,6 +213,8 @@ func TestANetworkThatFailsAtCommitsOfTheUndo(t *testing.T) {
 	l.set(false)
 	require.Equal(t, machine.RolledBack, f.e.State, "%v", f.e.LastError)
 	require.Greater(t, l.failures, 2)
+	_, err := f.p.Sweep(t.Context()) // the last failure may be in the end of the fence, which lets everybody through
+	require.NoError(t, err)
 	f.back("regret", "tenant_regret", shared)
 }
 

@@ -42,7 +42,7 @@ func TestAnUndoIsTriedAgain(t *testing.T) {
 	require.Contains(t, d.Undone[0].Error, "1 rows of settings")
 	require.NoError(t, f.enter(d.Database.Credentials))
 
-	broken, left = "drop trigger", 2
+	broken, left = "create or replace function", 2
 	f.command("rollback", `{"discardWrites":true}`)
 	require.Zero(t, left)
 	require.Equal(t, machine.RolledBack, f.e.State, "%+v", f.e.Data.(*machine.Data).Undone)

@@ -15,6 +15,12 @@ import (
 // passes is the function of a fence that was lifted: it lets everybody through.
 const passes = ` begin return null; end `
 
+// How long what fences have left is tried to be dropped, in all: a tenant may wait for the end of [Source.Lift].
+const (
+	aMoment   = 2 * time.Second
+	forAWhile = 5 * time.Minute
+)
+
 // Lift lets the tenant's writers in again. It has the fence let everybody through first, which waits neither for readers nor for writers of the tables, and drops it then. To drop a trigger is to wait for all who read the table, and to
 // have others wait: where they go on reading, what is left lets everybody through until [Source.Sweep] drops it, or [Source.Fence] raises it again.
 func (s *Source) Lift(ctx context.Context) error {
@@ -22,7 +28,8 @@ func (s *Source) Lift(ctx context.Context) error {
 		if err := pg.Patiently(ctx, conn, func(tx pgx.Tx) error { return s.letThrough(ctx, tx) }); err != nil {
 			return fmt.Errorf("cannot lift the fence: %w", err)
 		}
-		return drop(ctx, conn, fencePrefix+s.mark()+"_")
+		_ = drop(ctx, conn, fencePrefix+s.mark()+"_", aMoment) // the fence is lifted: what is left goes with the sweep, which says why it cannot
+		return nil
 	})
 }
 
@@ -57,11 +64,12 @@ func (s *Source) letThrough(ctx context.Context, tx pgx.Tx) error {
 
 // Sweep drops what fences that were lifted have left, of all tenants.
 func (s *Source) Sweep(ctx context.Context) error {
-	return s.with(ctx, func(conn *pgx.Conn) error { return drop(ctx, conn, fencePrefix) })
+	return s.with(ctx, func(conn *pgx.Conn) error { return drop(ctx, conn, fencePrefix, forAWhile) })
 }
 
 // drop drops the triggers whose names begin with a prefix, and that let everybody through. Where others read the tables it tries a few times, and leaves the rest.
-func drop(ctx context.Context, conn *pgx.Conn, prefix string) error {
+func drop(ctx context.Context, conn *pgx.Conn, prefix string, most time.Duration) error {
+	until := time.Now().Add(most)
 	for try := 2; ; try++ {
 		rows, err := conn.Query(ctx, `select distinct tgrelid::regclass::text from pg_trigger join pg_proc p on p.oid = tgfoid where starts_with(tgname, $1) and tgparentid = 0 and prosrc = $2 order by 1`, prefix, passes)
 		if err != nil {
@@ -73,6 +81,9 @@ func drop(ctx context.Context, conn *pgx.Conn, prefix string) error {
 		}
 		left := 0
 		for _, table := range tables {
+			if time.Now().After(until) {
+				return nil
+			}
 			err := dropFrom(ctx, conn, table, prefix)
 			if state := pg.State(err); state == pg.LockTimeout || state == "40P01" {
 				left++
