@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -129,9 +128,9 @@ func Problem(err error) error {
 		return problem.New(problem.CodeTooLarge, "the body and the headers together are too large")
 	case errors.Is(err, streams.ErrSubject):
 		return problem.Invalid("path", problem.LabelRule)
-	case errors.As(err, &refused) && refused.Code == codeTooManyRequests:
+	case publish.TooMany(err):
 		return problem.New(problem.CodeRateLimited, "the stream of commands has more to take than it can; this request stored nothing").With("Retry-After", "1")
-	case errors.As(err, &refused) && slices.Contains(codesNoRoom, refused.Code):
+	case publish.OutOfRoom(err):
 		return problem.New(problem.CodeQueueFull, "the stream of commands may not grow any more; this request stored nothing").With("Retry-After", "5")
 	case errors.As(err, &refused):
 		return errors.Join(publish.ErrUnanswered, err)
@@ -139,14 +138,8 @@ func Problem(err error) error {
 	return err
 }
 
-// Error codes of the NATS server.
-const (
-	codeMessageTooLarge = 10054 // above the stream's limit
-	codeTooManyRequests = 10167 // the inbound queue of the stream is full
-)
-
-// codesNoRoom say that a limit of the account or the server keeps the stream from growing.
-var codesNoRoom = []int{10002, 10023, 10028, 10047}
+// codeMessageTooLarge is the error code of the NATS server for a message above the stream's limit.
+const codeMessageTooLarge = 10054
 
 // InProgress answers a request whose key is that of a command that is not decided yet.
 func InProgress(id string) *problem.Problem {

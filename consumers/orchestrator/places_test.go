@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -32,10 +33,14 @@ func TestAPlaceLastsAsLongAsItsCommand(t *testing.T) {
 		does func(b *Board, p *Place)
 		want Obstacle
 	}{
-		"under way":            {func(*Board, *Place) {}, asked},
-		"not sent":             {func(_ *Board, p *Place) { p.Left(nil, nil) }, Obstacle{}},
-		"refused":              {func(_ *Board, p *Place) { p.Left(&machines.Answer{Outcome: machines.Refused}, nil) }, Obstacle{}},
-		"not stored":           {func(_ *Board, p *Place) { p.Left(nil, fmt.Errorf("%w: %w", publish.ErrUnanswered, publish.ErrGated)) }, Obstacle{}},
+		"under way":  {func(*Board, *Place) {}, asked},
+		"not sent":   {func(_ *Board, p *Place) { p.Left(nil, nil) }, Obstacle{}},
+		"refused":    {func(_ *Board, p *Place) { p.Left(&machines.Answer{Outcome: machines.Refused}, nil) }, Obstacle{}},
+		"not stored": {func(_ *Board, p *Place) { p.Left(nil, fmt.Errorf("%w: %w", publish.ErrUnanswered, publish.ErrGated)) }, Obstacle{}},
+		"full":       {func(_ *Board, p *Place) { p.Left(nil, &publish.RefusedError{Code: 10023}) }, Obstacle{}},
+		"full at the last try": {func(_ *Board, p *Place) {
+			p.Left(nil, errors.Join(publish.ErrUnanswered, &publish.RefusedError{Code: 10023}))
+		}, asked},
 		"applied":              {func(_ *Board, p *Place) { p.Left(applied, nil) }, asked},
 		"seen before":          {func(b *Board, p *Place) { p.Left(applied, nil); seen(b, task.Failed, 4) }, asked},
 		"seen":                 {func(b *Board, p *Place) { p.Left(applied, nil); seen(b, task.Queued, 5) }, held},

@@ -19,6 +19,7 @@ const (
 	codeWrongSequence     = 10071 // a condition does not hold
 	codeSequenceInFlight  = 10164 // the same on replicated streams, while another write to the subject is under way
 	codeDuplicateInFlight = 10158 // a message of the same id is under way, on replicated streams
+	codeTooManyRequests   = 10167 // the inbound queue of the stream is full
 )
 
 // permanent are the codes of the server for what is wrong with a message itself, whatever the state of the server, its limits
@@ -119,6 +120,12 @@ var outOfRoom = map[int]bool{
 func OutOfRoom(err error) bool {
 	var refused *RefusedError
 	return errors.As(err, &refused) && outOfRoom[refused.Code]
+}
+
+// TooMany reports whether a write was refused because the stream has more to take than it can.
+func TooMany(err error) bool {
+	var refused *RefusedError
+	return errors.As(err, &refused) && refused.Code == codeTooManyRequests
 }
 
 // AckError is why the stream did not take the message that m answers, or nil.

@@ -63,6 +63,18 @@ func TestWhatIsNoAnswerIsNotPermanent(t *testing.T) {
 	}
 }
 
+// What a command is refused for that has room neither now nor ever is not stored; what the store says in words, that the id is on its way already, or an earlier try leave it open.
+func TestARefusalSaysWhetherTheCommandIsStored(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[int]bool{10167: true, 10002: true, 10023: true, 10028: true, 10047: true, 10054: true, 10077: false, codeDuplicateInFlight: false} {
+		err := error(&RefusedError{Code: code})
+		require.Equal(t, want, NotStored(fmt.Errorf("x: %w", err)), code)
+		require.False(t, NotStored(errors.Join(ErrUnanswered, err)), code)
+	}
+	require.True(t, NotStored(nats.ErrMaxPayload))
+	require.False(t, NotStored(nil))
+}
+
 func TestOutOfRoom(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[int]bool{10023: true, 10002: true, 10047: true, 10071: false} {

@@ -40,9 +40,11 @@ type Command struct {
 // ErrGated says that a command was not sent because nothing is to be stored now; see [Commands.Gate].
 var ErrGated = errors.New("nothing is stored now")
 
-// NotStored reports whether an error of a command means that it was certainly not stored, although it may be an [ErrUnanswered]: it was not sent, or there was no stream to take
-// it.
-func NotStored(err error) bool { return errors.Is(err, ErrGated) || errors.Is(err, errNoStream) }
+// NotStored reports whether an error of a command means that it was certainly not stored: it was not sent, or there was no stream to take it, although both may be an
+// [ErrUnanswered]; or the stream has refused it for the message itself, for want of room, or since it has too much to take, and no other try is open.
+func NotStored(err error) bool {
+	return errors.Is(err, ErrGated) || errors.Is(err, errNoStream) || !errors.Is(err, ErrUnanswered) && (Permanent(err) || OutOfRoom(err) || TooMany(err))
+}
 
 // Commands sends commands and awaits their answers. One serves a whole process: answers come over one subscription, and no goroutine waits for a disk.
 type Commands struct {
