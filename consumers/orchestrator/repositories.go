@@ -39,13 +39,15 @@ type repo struct {
 
 	parked  bool // its value cannot be read: nothing of it is known, and every command to it would become a dead letter
 	asking  bool
-	awaits  uint64    // version that the last answer named
-	told    time.Time // when the last report was answered
-	reports backoff   // of what the repository is told
-	makes   backoff   // of the tasks that it asks for: one that cannot be made keeps no count back
-	cloned  uint64    // generation whose clone was asked for
-	asked   uint64    // version that the task which clones has since then
-	applied uint64    // generation whose tasks were made
+	awaits  uint64               // version that the last answer named
+	told    time.Time            // when the last report was answered
+	known   *repository.Observed // what the last report said, if it changed nothing
+	older   time.Time            // when a node of before refused a report for cloneAsked, which it does not know
+	reports backoff              // of what the repository is told
+	makes   backoff              // of the tasks that it asks for: one that cannot be made keeps no count back
+	cloned  uint64               // generation whose clone was asked for
+	asked   uint64               // version that the task which clones has since then
+	applied uint64               // generation whose tasks were made
 	emptying
 }
 
@@ -69,7 +71,9 @@ type answer struct {
 	cloned   uint64
 	asked    uint64
 	applied  uint64
-	busy     bool // it is to be asked again a little later
+	busy     bool                 // it is to be asked again a little later
+	known    *repository.Observed // what was said, and changed nothing
+	older    bool                 // a node of before does not know what was said
 	err      error
 }
 
@@ -113,7 +117,7 @@ func (l *loop) repository(item index.Item, deleted bool) {
 		r.makes = backoff{}
 	}
 	if item.Version != r.version {
-		r.reports = backoff{}
+		r.reports, r.known = backoff{}, nil
 	}
 	r.data, r.state, r.version, r.generation, r.parked = d, item.State, item.Version, item.Generation, false
 	l.tally.SetSpec(item.Key, d.Spec)
@@ -215,7 +219,7 @@ func (l *loop) tellOne(name string, r *repo, now time.Time) time.Time {
 	switch {
 	case r.applied > r.data.Applied:
 		o.Applied = r.applied
-	case r.data.Clone && r.cloned == r.generation: // some of its tasks cannot be made
+	case r.data.Clone && r.cloned == r.generation && now.Sub(r.older) >= askMost: // some of its tasks cannot be made
 		o.CloneAsked = r.cloned
 	}
 	if o.Applied+o.CloneAsked > 0 && !l.counted(name, r, &counts) { // what is known of the clone is of the one before, and would say that this one is done
@@ -226,6 +230,8 @@ func (l *loop) tellOne(name string, r *repo, now time.Time) time.Time {
 		state = r.data.After(&o, r.generation).Derive(&counts)
 	}
 	switch {
+	case r.known != nil && *r.known == o && now.Sub(r.told) < askMost: // a node of before derives another state from it
+		return earlier(again, r.told.Add(askMost))
 	case o.CloneAsked+o.Applied > 0, r.state == repository.Deleting && counts.Tasks() == 0:
 	case state != r.state:
 		if at := r.told.Add(statesEvery); now.Before(at) {
@@ -244,10 +250,17 @@ func (l *loop) tellOne(name string, r *repo, now time.Time) time.Time {
 		a, err := l.command(ctx, publish.Command{
 			Machine: repository.Machine.Name, Key: name, Name: repository.ReportObserved, Body: report(o), Reason: l.failure(ctx, name, failed),
 		})
-		if err == nil && a.Refusal != nil {
-			err = a.Refusal
+		told := answer{version: a.Version, err: err}
+		switch {
+		case err != nil:
+		case a.Refusal != nil && a.Refusal.Code == machines.CodeValidation && o.CloneAsked > 0:
+			told.older = true
+		case a.Refusal != nil:
+			told.err = a.Refusal
+		case a.Outcome == machines.Unchanged:
+			told.known = &o
 		}
-		return answer{repo: name, version: a.Version, err: err}
+		return told
 	})
 	return again
 }
@@ -297,7 +310,13 @@ func (l *loop) answered(a answer) {
 	r.asking = false
 	again := &r.makes
 	if !a.prepares {
-		again, r.told = &r.reports, now
+		again, r.told, r.known = &r.reports, now, nil
+		if a.version >= r.version { // else it has changed since
+			r.known = a.known
+		}
+	}
+	if a.older {
+		r.older = now
 	}
 	r.awaits, r.cloned, r.asked, r.applied = max(r.awaits, a.version), max(r.cloned, a.cloned), max(r.asked, a.asked), max(r.applied, a.applied)
 	if a.err != nil {
