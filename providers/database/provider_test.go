@@ -32,7 +32,7 @@ type session struct {
 	now time.Time
 	seq uint64
 
-	twice bool            // each task is performed again, as after a crash; else as often as its effect says
+	twice bool            // each task is performed again, as after a crash, and an undo once more, as the next try of it; else as often as its effect says
 	all   strings.Builder // everything that was emitted or stored
 }
 
@@ -85,12 +85,10 @@ func (s *session) perform(m machines.Message) {
 	fx, _ := machine.Machine.Effect(task.Effect)
 	result := s.p.Perform(ctx, task)
 	if s.twice {
-		again := s.p.Perform(ctx, task)
-		require.Equal(s.t, again.Failure == nil, result.Failure == nil, "%v, %v", again.Failure, result.Failure)
-		if undone, ok := result.Data.(machine.Undone); ok {
-			for i, r := range again.Data.(machine.Undone).Actions {
-				require.Equal(s.t, undone.Actions[i].Done, r.Done, "%+v, %+v", undone, again.Data)
-			}
+		s.same(result, s.p.Perform(ctx, task))
+		if task.Effect == machine.EffectUndo {
+			task.Fence++
+			s.same(result, s.p.Perform(ctx, task))
 		}
 	} else {
 		for n := 1; result.Failure != nil && result.Failure.Retryable && n < fx.Retry.Attempts; n++ {
@@ -112,6 +110,16 @@ func (s *session) perform(m machines.Message) {
 	body, err := json.Marshal(machines.Report{Attempt: task.Attempt, Data: data})
 	require.NoError(s.t, err)
 	s.step(machines.Input{Command: fx.Done, Body: body})
+}
+
+// same requires that a task comes to the same when it is performed again.
+func (s *session) same(result, again machines.Result) {
+	require.Equal(s.t, again.Failure == nil, result.Failure == nil, "%v, %v", again.Failure, result.Failure)
+	if undone, ok := result.Data.(machine.Undone); ok {
+		for i, r := range again.Data.(machine.Undone).Actions {
+			require.Equal(s.t, undone.Actions[i].Done, r.Done, "%+v, %+v", undone, again.Data)
+		}
+	}
 }
 
 func (s *session) command(name, body string) {

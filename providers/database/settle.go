@@ -131,6 +131,8 @@ func (j *job) letIn(ctx context.Context) error {
 		if err := j.admit(ctx); err != nil {
 			return err
 		}
+	} else if err := j.source.Unsettle(ctx); err != nil && !pg.NotSetUp(err) { // it was led there by hand: what an earlier life has noted is not about that
+		return j.stillShut(ctx, err)
 	}
 	if err := j.enterable(ctx, now); err != nil {
 		return err

@@ -28,6 +28,9 @@ func (j *job) allocate(ctx context.Context) (any, error) {
 	if err := j.source.Take(ctx); err != nil { // another session may have the tenant
 		return nil, err
 	}
+	if err := j.source.Unsettle(ctx); err != nil { // that was of an earlier life
+		return nil, err
+	}
 	if err := j.elsewhere(ctx); err != nil {
 		return nil, err
 	}

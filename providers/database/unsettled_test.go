@@ -76,6 +76,26 @@ func TestWhatWasSettledOnceIsNotSettledAgain(t *testing.T) {
 	require.Contains(t, s.e.LastError.Message, "it cannot be told what the tenant has written")
 }
 
+// Nor of a life in which the tenant was led there by hand, whose role stays out where its database was put away.
+func TestWhatWasSettledOnceIsNotSettledInALifeThatWasSwitchedByHand(t *testing.T) {
+	t.Parallel()
+	s, _ := ready(t, "handed", "tenant_handed")
+	row := databasetest.Ask(t, s.p.Source, `select to_jsonb(r)::text from public.tenant_runtime r where enterprise_id = 'handed'`)
+	s.command("revert", `{}`)
+	require.Equal(t, machine.RolledBack, s.e.State, "%v", s.e.LastError)
+	databasetest.Exec(t, s.p.Source, `insert into public.tenant_runtime select * from jsonb_populate_record(null::public.tenant_runtime, `+pg.Literal(row)+`)`)
+	s.twice = false
+	s.command("request", `{}`)
+	require.Equal(t, "DB_ALLOCATION_FAILED", s.e.LastError.Code)
+	s.command("resolve", `{"outcome":"ready"}`)
+	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
+	databasetest.Exec(t, s.p.Source, `delete from public.tenant_runtime where enterprise_id = 'handed'`)
+	s.command("revert", `{}`)
+	require.Equal(t, machine.Ready, s.e.State)
+	require.Contains(t, s.e.LastError.Message, "it cannot be told what the tenant has written")
+	require.Equal(t, "false", databasetest.Ask(t, pg.Address{DSN: s.p.Server.DSN}, `select rolcanlogin::text from pg_roles where rolname = 'tenant_handed'`))
+}
+
 // A switch that has failed may have led the tenant to its database all the same.
 func TestAFailedSwitchThatWasTakenBackByHandIsNotTakenForSettled(t *testing.T) {
 	t.Parallel()

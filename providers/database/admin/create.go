@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -193,7 +194,7 @@ func role(ctx context.Context, conn *pgx.Conn, spec Spec, name string) error {
 	return tx.Commit(ctx)
 }
 
-// current refuses what is obsolete, and what concerns a database that the session does not have.
+// current refuses what is obsolete, and what concerns a database that the session does not have, or that was put away, unless somebody has brought it back by hand.
 func current(ctx context.Context, conn *pgx.Conn, spec Spec) error {
 	known, err := entry(ctx, conn, spec.Name)
 	switch {
@@ -203,6 +204,10 @@ func current(ctx context.Context, conn *pgx.Conn, spec Spec) error {
 		return pg.Refuse("session %s has no database %s", spec.Session, spec.Name)
 	case known.Fence > spec.Fence:
 		return &pg.ObsoleteError{Fence: spec.Fence, Seen: known.Fence}
+	case known.State == Quarantined || known.State == Dropped:
+		if there, err := present(ctx, conn, spec.Name); err != nil || !there {
+			return cmp.Or(err, pg.Refuse("database %s of session %s was put away", spec.Name, spec.Session))
+		}
 	}
 	_, err = conn.Exec(ctx, `update instar.tenant_database set fence = $2 where name = $1`, spec.Name, spec.Fence)
 	return err

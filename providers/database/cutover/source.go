@@ -191,11 +191,6 @@ func (s *Source) take(ctx context.Context, tx pgx.Tx) error {
 	if fence > s.Attempt {
 		return &pg.ObsoleteError{Fence: s.Attempt, Seen: fence}
 	}
-	if ended && (session != s.Session || fence < s.Attempt) { // a life of a session begins
-		if err := s.unsettle(ctx, tx); err != nil {
-			return err
-		}
-	}
 	_, err := tx.Exec(ctx, `update instar.attempt set previous = case when session = $2 and not ended then previous end, session = $2, fence = $3, ended = false where enterprise_id = $1`, s.Enterprise, s.Session, s.Attempt)
 	if err != nil || s.Run == "" {
 		return err
@@ -238,12 +233,17 @@ func (s *Source) KeepsOut(ctx context.Context, shut bool) error {
 }
 
 // Settle notes that this session has seen to all that the tenant has written in its own database, which keeps it out: a routing that leads back from then on is this session's doing. It holds until the tenant is let in
-// again, or switched, or another life of a session begins.
+// again, or switched, or [Source.Unsettle], and so for each try of the undo, also of one that has ended already.
 func (s *Source) Settle(ctx context.Context) error {
 	return s.Hold(ctx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `insert into instar.settled values ($1, $2) on conflict (enterprise_id) do update set session = excluded.session`, s.Enterprise, s.Session)
 		return err
 	})
+}
+
+// Unsettle forgets what [Source.Settle] has noted, as of an earlier life of the session.
+func (s *Source) Unsettle(ctx context.Context) error {
+	return s.Hold(ctx, func(tx pgx.Tx) error { return s.unsettle(ctx, tx) })
 }
 
 func (s *Source) unsettle(ctx context.Context, tx pgx.Tx) error {
