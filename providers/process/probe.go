@@ -96,14 +96,17 @@ func plain(err error) string {
 }
 
 // tell posts to the private socket of a process that follows the protocol of shared sockets.
-func (g *Gateway) tell(ctx context.Context, address, path string, body []byte) error {
+func (u *unit) tell(ctx context.Context, c *copied, path string, body []byte) error {
+	u.mu.Lock()
+	address, mark := c.Address, cmp.Or(c.Secret, u.gateway.owner)
+	u.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Instar-Owner", g.owner)
+	req.Header.Set("Instar-Owner", mark)
 	resp, err := client.Do(req)
 	if err != nil {
 		return err

@@ -154,7 +154,7 @@ func (u *unit) aim(ctx context.Context, f *copied, targets []string) error {
 	}
 	address := u.addressOf(f)
 	if said := address + string(body); said != u.aimed { // only the loop uses it
-		if err := u.gateway.tell(ctx, address, "/-/targets", body); err != nil {
+		if err := u.tell(ctx, f, "/-/targets", body); err != nil {
 			return err
 		}
 		u.aimed = said
@@ -179,7 +179,7 @@ func (u *unit) activate(ctx context.Context, copies []*copied) (bool, error) {
 				return false, err
 			}
 		}
-		if err := u.gateway.tell(ctx, address, "/-/activate", nil); err != nil {
+		if err := u.tell(ctx, c, "/-/activate", nil); err != nil {
 			return false, err
 		}
 		u.mu.Lock()

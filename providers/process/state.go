@@ -71,6 +71,7 @@ type revision struct {
 type copied struct {
 	Process *child.Process `json:"process,omitempty"` // nil while none runs
 	Address string         `json:"address,omitempty"` // where it is probed, and where a forwarder finds it
+	Secret  string         `json:"secret,omitempty"`  // of a forwarder's process: who steers it shows it. One of an earlier program has none, and is shown the mark that all processes have
 
 	health
 }

@@ -5,6 +5,7 @@ package process
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -268,6 +269,11 @@ func (u *unit) launch(r *revision, c *copied) (*child.Process, error) {
 		return nil, err
 	}
 	cmd.Env = append(u.environment(t, r, port), listenEnv(t)...)
+	secret := ""
+	if r.Name == forwarderName { // what all processes have would let each steer it
+		secret = rand.Text()
+		cmd.Env = append(cmd.Env, "INSTAR_SECRET="+secret)
+	}
 	if t.Home {
 		cmd.Dir, err = u.home(), os.MkdirAll(u.home(), 0o700)
 	}
@@ -280,7 +286,7 @@ func (u *unit) launch(r *revision, c *copied) (*child.Process, error) {
 		return nil, err
 	}
 	u.change(func() {
-		c.Process = p
+		c.Process, c.Secret = p, secret
 		c.Address = net.JoinHostPort("127.0.0.1", strconv.Itoa(private.port))
 		if t.Socket == SocketPublic {
 			c.Address = net.JoinHostPort(u.gateway.config.Host, strconv.Itoa(port))

@@ -276,3 +276,39 @@ func stateOf(t *testing.T, g *Gateway) string {
 	require.NoError(t, err)
 	return string(raw)
 }
+
+// What a process knows, which may be a tenant's, steers the traffic of no other one; a later gateway still does.
+func TestOnlyTheGatewaySteersAForwarder(t *testing.T) {
+	t.Parallel()
+	c, req := config(t.TempDir()), apply("web", "ported", 1)
+	g, err := Open(c)
+	require.NoError(t, err)
+	_, err = g.Apply(t.Context(), req)
+	require.NoError(t, err)
+	o := await(t, g, req, converged(req))
+	env, err := os.ReadFile("/proc/" + itoa(pid(t, g, "default.web")) + "/environ")
+	require.NoError(t, err)
+	u := g.units["default.web"]
+	u.mu.Lock()
+	at, secret := u.state.Forwarder.Address, u.state.Forwarder.Secret
+	u.mu.Unlock()
+	require.NotContains(t, string(env), "INSTAR_SECRET=")
+	for _, known := range strings.Split(string(env), "\x00") {
+		_, value, _ := strings.Cut(known, "=")
+		order, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+at+"/-/targets", strings.NewReader("[]"))
+		require.NoError(t, err)
+		order.Header.Set("Instar-Owner", value)
+		resp, err := http.DefaultClient.Do(order)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, http.StatusForbidden, resp.StatusCode, known)
+	}
+	require.NoError(t, g.Close(false))
+	g = opened(t, c)
+	next := apply("web", "ported", 2)
+	_, err = g.Apply(t.Context(), next)
+	require.NoError(t, err)
+	require.Equal(t, o.URL, await(t, g, next, converged(next)).URL)
+	require.Contains(t, ask(t, o.URL), "web-00002")
+	require.Contains(t, stateOf(t, g), secret, "of the same process")
+}

@@ -12,7 +12,7 @@
 //     control plane and with other revisions, and fd 4 a private one on loopback. Both are in non-blocking mode.
 //   - It serves fd 4 at once: the probe asks for its health there.
 //   - It accepts on fd 3 only from the first POST /-/activate on fd 4 on, and answers that with 204 when it does. Paths that begin with /-/ need the header Instar-Owner with the value of the variable
-//     INSTAR_OWNER.
+//     INSTAR_OWNER, which all processes of a gateway have. Those of forward need the value of INSTAR_SECRET, which is of that process alone.
 //   - On SIGTERM it stops accepting on fd 3, answers what it has accepted with "Connection: close", and exits.
 //
 // Started by hand, without passed sockets, each listens on 127.0.0.1:$PORT.

@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"errors"
@@ -46,7 +47,7 @@ func serve(a acceptor, private http.Handler) error {
 		mux := http.NewServeMux()
 		mux.HandleFunc("POST /-/activate", p.handleActivate)
 		mux.Handle("/", private)
-		srv := &http.Server{Handler: owned(os.Getenv("INSTAR_OWNER"), mux), ReadHeaderTimeout: 10 * time.Second}
+		srv := &http.Server{Handler: owned(cmp.Or(os.Getenv("INSTAR_SECRET"), os.Getenv("INSTAR_OWNER")), mux), ReadHeaderTimeout: 10 * time.Second}
 		defer srv.Close()
 		go func() { p.failed <- srv.Serve(socks.private) }()
 	}
@@ -58,7 +59,8 @@ func serve(a acceptor, private http.Handler) error {
 	}
 }
 
-// owned lets only who started this program steer it: other users of the machine reach loopback, too.
+// owned lets only who started this program steer it: other users of the machine reach loopback, too, and other programs of the same
+// gateway have the same INSTAR_OWNER.
 func owned(owner string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		given := r.Header.Get("Instar-Owner")
