@@ -77,16 +77,11 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	if err != nil {
 		return server.Work{}, err
 	}
-	reaches := func(to netip.AddrPort) error {
-		if h.Config.Platform.Runs(to) { // on this host, and meant
-			return (&guard.Guard{Allow: allow, Own: h.Listening}).Admit(to)
-		}
-		return reach.Admit(to)
-	}
+	here, anywhere := reaching(reach, h.Config.Platform.Runs)
 	dialer := reach.Dialer()
 	dialer.Control = func(network, address string, c syscall.RawConn) error {
 		if to, err := netip.ParseAddrPort(address); err == nil {
-			return reaches(to)
+			return here(to)
 		}
 		return reach.Control(network, address, c)
 	}
@@ -137,7 +132,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 		}
 	})
 	refuses := func(host string) string { return cmp.Or(c.Refuses(host), h.Config.Platform.Refuses(host)) }
-	d := &door{refuses: refuses, reaches: reaches}
+	d := &door{refuses: refuses, reaches: anywhere}
 	h.API(func(o *api.Options) {
 		d.next, o.Admit, o.Pools = o.Admit, d.admit, append(o.Pools, held.secure, held.clear, held.requests, held.site)
 	})

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/bcc94042/instar/api/problem"
 	machine "github.com/bcc94042/instar/machines/domain"
+	"github.com/bcc94042/instar/providers/guard"
 	"github.com/bcc94042/instar/streams/publish"
 )
 
@@ -17,6 +19,24 @@ type door struct {
 	refuses func(host string) string
 	reaches func(to netip.AddrPort) error
 	next    func(publish.Command) error // of other machines
+}
+
+// reaching says why a node does not connect to an address: this one, and every one of a cluster. What is an address of this node, by any but the loopback, is another host to the others, so that the proxy of each
+// judges it by itself, with each connection. Where releases run is meant, though it is this host.
+func reaching(g guard.Guard, runs func(netip.AddrPort) bool) (here, anywhere func(to netip.AddrPort) error) {
+	here = func(to netip.AddrPort) error {
+		if runs(to) {
+			return (&guard.Guard{Allow: g.Allow, Own: g.Own}).Admit(to)
+		}
+		return g.Admit(to)
+	}
+	shared := guard.Guard{Deny: g.Deny, Allow: g.Allow, Only: g.Only}
+	return here, func(to netip.AddrPort) error {
+		if a := to.Addr().Unmap(); a.IsLoopback() || a.IsUnspecified() || runs(to) {
+			return here(to)
+		}
+		return shared.Admit(to)
+	}
 }
 
 func (d *door) admit(cmd publish.Command) error {
@@ -51,9 +71,13 @@ func (d *door) bind(body []byte) error {
 	return d.leads(&b.Route)
 }
 
-// leads refuses a route to where requests never go.
+// leads refuses a route to where requests never go. Nothing is asked of a target that is being drained.
 func (d *door) leads(r *machine.Route) error {
+	drains := slices.ContainsFunc(r.Targets, func(t machine.Target) bool { return t.Weight > 0 }) // else all have the same share
 	for i, t := range r.Targets {
+		if drains && t.Weight == 0 {
+			continue
+		}
 		to, err := netip.ParseAddrPort(t.Address)
 		if err != nil { // it is a name
 			continue
