@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -17,6 +19,9 @@ import (
 const patience = 15 * time.Second
 
 const most = 1 << 60 // bytes that are counted
+
+// names is how many objects may have the same parts. A rename that was interrupted leaves two.
+const names = 16
 
 // list is what is said of the objects of a bucket. It does not use the object store of nats.go: that takes a list that was cut off for whole, of which an export would be one of a part, and waits for ever where
 // the last message is none of its own.
@@ -33,7 +38,7 @@ func (o *ObjectStores) list(ctx context.Context, bucket string) (all []*jetstrea
 	}
 	defer messages.Stop()
 	defer context.AfterFunc(ctx, messages.Stop)()
-	within, bytes := cmp.Or(o.Patience, patience), uint64(0)
+	within := cmp.Or(o.Patience, patience)
 	for left := c.CachedInfo().NumPending; left > 0; {
 		m, err := messages.Next(jetstream.NextMaxWait(within))
 		if err := cmp.Or(ctx.Err(), err); err != nil {
@@ -49,15 +54,46 @@ func (o *ObjectStores) list(ctx context.Context, bucket string) (all []*jetstrea
 			return nil, providers.Errorf(providers.Invalid, "message %d of the stream OBJ_%s, which is to describe an object, is none of an object store; remove it (nats stream rmm OBJ_%[2]s %[1]d)", meta.Sequence.Stream, bucket)
 		}
 		if !info.Deleted {
-			all, bytes = append(all, info), min(bytes+min(info.Size, most), most)
+			all = append(all, info)
 		}
 	}
 	st, err := o.JS.Stream(wait.EachRequest(ctx), "OBJ_"+bucket)
 	if err != nil {
 		return nil, err
 	}
-	if has := st.CachedInfo().State.Bytes; bytes > has { // some may name the same parts
-		return nil, fmt.Errorf("its objects are said to have %d bytes, and all of it has %d", bytes, has)
+	return all, plausible(all, st.CachedInfo().State.Bytes)
+}
+
+// plausible fails where objects have more than all of the bucket, which would fill a disk. Names of the same parts are counted once, by the largest size. Of links, and of what has no id, nothing is read.
+func plausible(all []*jetstream.ObjectInfo, has uint64) error {
+	shared := map[string][]*jetstream.ObjectInfo{}
+	for _, info := range all {
+		if info.NUID != "" && (info.Opts == nil || info.Opts.Link == nil) {
+			shared[info.NUID] = append(shared[info.NUID], info)
+		}
 	}
-	return all, nil
+	larger := func(a, b *jetstream.ObjectInfo) int {
+		return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(a.Name, b.Name))
+	}
+	bytes, largest := uint64(0), []*jetstream.ObjectInfo{}
+	for id, of := range shared {
+		if slices.SortFunc(of, larger); len(of) > names {
+			return fmt.Errorf("%d of its objects have the same parts (%.100q), and %d may: remove some, as %s", len(of), id, names, named(of))
+		}
+		bytes, largest = min(bytes+min(of[0].Size, most), most), append(largest, of[0])
+	}
+	if bytes <= has {
+		return nil
+	}
+	slices.SortFunc(largest, larger)
+	return fmt.Errorf("its objects are said to have %d bytes, and all of it has %d; the largest are %s", bytes, has, named(largest))
+}
+
+// named are the first few objects.
+func named(list []*jetstream.ObjectInfo) string {
+	var text []string
+	for _, info := range list[:min(len(list), 3)] {
+		text = append(text, fmt.Sprintf("%.100q", info.Name))
+	}
+	return strings.Join(text, ", ")
 }

@@ -271,6 +271,7 @@ func TestAListThatCannotBeIsNoList(t *testing.T) {
 	for says, c := range map[string]struct{ name, info string }{
 		"it (nats stream rmm OBJ_tenant-words 2)":                {"words", "no words of an object store"},
 		"are said to have 1152921504606846976 bytes, and all of": {"large", `{"name":"a","nuid":"one","size":1152921504606846976}`},
+		`the largest are "a", "b"`:                               {"named", `{"name":"a","nuid":"one","size":1152921504606846976}`},
 	} {
 		made, err := o.Ensure(t.Context(), storage.Spec{Name: "tenant-" + c.name, Owner: "o"})
 		require.NoError(t, err)
@@ -280,4 +281,40 @@ func TestAListThatCannotBeIsNoList(t *testing.T) {
 		}
 		require.ErrorContains(t, o.Read(t.Context(), made, func(storage.Object) error { return errors.New("there is none") }), says)
 	}
+}
+
+// A client that renames an object writes it under the new name, and removes the old one then: where it was killed in between, both have the same parts.
+func TestAnObjectThatWasBeingRenamedHasTwoNames(t *testing.T) {
+	t.Parallel()
+	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	o := &storage.ObjectStores{JS: e.JS}
+	made, err := o.Ensure(t.Context(), storage.Spec{Name: "tenant-acme", Owner: "o"})
+	require.NoError(t, err)
+	store, err := e.JS.ObjectStore(t.Context(), made.Name)
+	require.NoError(t, err)
+	info, err := store.PutBytes(t.Context(), "old", make([]byte, 1<<20))
+	require.NoError(t, err)
+	rename := func(name string) {
+		info.Name = name
+		raw, err := json.Marshal(info)
+		require.NoError(t, err)
+		_, err = e.JS.Publish(t.Context(), "$O."+made.Name+".M."+base64.URLEncoding.EncodeToString([]byte(name)), raw)
+		require.NoError(t, err)
+	}
+	rename("new")
+	got := map[string]int64{}
+	read := func(at storage.Object) error {
+		from, err := at.Open()
+		if err != nil {
+			return err
+		}
+		got[at.Name], err = io.Copy(io.Discard, from)
+		return errors.Join(err, from.Close())
+	}
+	require.NoError(t, o.Read(t.Context(), made, read))
+	require.Equal(t, map[string]int64{"old": 1 << 20, "new": 1 << 20}, got)
+	for i := range 15 {
+		rename(fmt.Sprintf("more-%02d", i))
+	}
+	require.ErrorContains(t, o.Read(t.Context(), made, read), `17 of its objects have the same parts ("`+info.NUID+`"), and 16 may: remove some, as "more-00", "more-01", "more-02"`)
 }
