@@ -113,7 +113,7 @@ func (u *unit) update(req *providers.ApplyRequest) error {
 	if s.Hash == req.Hash && (!req.Spec.ForceReplace || s.Wanted >= req.Generation) {
 		return nil
 	}
-	if now := s.latest(); now != nil && u.socketOf(now) == SocketPublic || u.gateway.config.Templates[req.Spec.Image].Socket == SocketPublic {
+	if now := s.latest(); now != nil && now.Socket == SocketPublic || u.gateway.config.Templates[req.Spec.Image].Socket == SocketPublic {
 		return providers.Errorf(providers.Invalid, "what has the public socket for itself does not change while it is there: delete %s, or make another one beside it", u.key)
 	}
 	before := *s

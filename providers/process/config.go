@@ -58,6 +58,7 @@ type Config struct {
 	Ports      Ports                                     // of the public sockets for which a request names none; the system chooses when it is zero
 	Sites      string                                    // what the template static serves, by namespace; <Dir>/sites when empty
 	Templates  map[string]Template                       // besides, or instead of, hello and static
+	Earlier    string                                    // how revisions get their socket of which an earlier program did not note it; as of their template when empty
 	NoBuiltins bool                                      // leaves hello and static out
 	Self       []string                                  // runs builtin.Main in a new process; this executable with "run-template" when empty
 	Grace      time.Duration                             // between SIGTERM and SIGKILL; 10 s when 0

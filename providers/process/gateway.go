@@ -3,11 +3,13 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -126,6 +128,13 @@ func (g *Gateway) readopt() error {
 	for _, s := range states {
 		u := g.newUnit(s)
 		g.units[u.key] = u
+		if slices.ContainsFunc(s.Revisions, func(r *revision) bool { return r.Socket == "" }) {
+			u.change(func() { // before the configuration changes once more
+				for _, r := range s.Revisions {
+					r.Socket = cmp.Or(r.Socket, g.config.Earlier, g.config.Templates[r.Spec.Image].Socket)
+				}
+			})
+		}
 		for _, c := range s.all() {
 			if c.Process == nil {
 				continue

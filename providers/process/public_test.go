@@ -128,6 +128,50 @@ func TestARevisionKeepsTheKindOfItsSocket(t *testing.T) {
 	}
 }
 
+// An earlier program did not note it. It is noted at the first start after the upgrade, at which the template may have changed already where all had the same.
+func TestWhatRanBeforeTheUpgradeKeepsTheKindOfItsSocket(t *testing.T) {
+	t.Parallel()
+	for name, earlier := range map[string]string{"public": SocketPublic, "ported": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, req := config(t.TempDir()), apply("web", name, 1)
+			c.Earlier = earlier
+			g, err := Open(c)
+			require.NoError(t, err)
+			_, err = g.Apply(t.Context(), req)
+			require.NoError(t, err)
+			o := await(t, g, req, converged(req))
+			answer, first := ask(t, o.URL), pid(t, g, "default.web")
+			require.NoError(t, g.Close(false))
+			path := filepath.Join(c.Dir, "default.web", "state.json")
+			raw, err := os.ReadFile(path)
+			require.NoError(t, err)
+			noted := []byte(`"socket": "` + c.Templates[name].Socket + `",`)
+			require.Contains(t, string(raw), string(noted))
+			require.NoError(t, os.WriteFile(path, bytes.Replace(raw, noted, nil, 1), 0o600))
+			if earlier == "" {
+				g, err = Open(c)
+				require.NoError(t, err)
+				require.NoError(t, g.Close(false))
+			}
+			changed := c.Templates[name]
+			changed.Socket = map[string]string{"public": SocketPort, "ported": SocketPublic}[name]
+			c.Templates[name] = changed
+			g = opened(t, c)
+			require.Equal(t, first, pid(t, g, "default.web"))
+			require.Contains(t, stateOf(t, g), string(noted))
+			await(t, g, req, converged(req))
+			require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
+			require.Eventually(t, func() bool { return !runs(first) }, awhile, tick)
+			require.Eventually(t, func() bool { // what the one that was killed had accepted is reset
+				resp, err := http.Get(o.URL)
+				return err == nil && resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
+			}, awhile, tick)
+			require.Equal(t, answer, ask(t, o.URL), "of the next one")
+		})
+	}
+}
+
 func TestPortsComeFromTheRangeUntilThereAreNone(t *testing.T) {
 	t.Parallel()
 	port := 21000 + os.Getpid()%9000 // below those that the system chooses for others

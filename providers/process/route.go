@@ -3,7 +3,6 @@
 package process
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -51,12 +50,7 @@ func (r *revision) healthy() bool {
 
 // shared reports whether the processes of the revision accept on the public socket themselves.
 func (u *unit) shared(r *revision) bool {
-	kind := u.socketOf(r)
-	return kind == SocketShared || kind == SocketPublic
-}
-
-func (u *unit) socketOf(r *revision) string {
-	return cmp.Or(r.Socket, u.gateway.config.Templates[r.Spec.Image].Socket)
+	return r.Socket == SocketShared || r.Socket == SocketPublic
 }
 
 // route gives the public connections to the newest healthy revision, and keeps them there.
@@ -86,7 +80,7 @@ func (u *unit) route(ctx context.Context) error {
 
 // direct makes the copies of a revision take the public connections. It reports false while that needs time.
 func (u *unit) direct(ctx context.Context, r *revision) (bool, error) {
-	if u.socketOf(r) == SocketPublic { // they accept from their start
+	if r.Socket == SocketPublic { // they accept from their start
 		return true, nil
 	}
 	if u.shared(r) {

@@ -81,7 +81,7 @@ func Open(c Config) (*Apps, error) {
 		templates[version] = t
 	}
 	g, err := process.Open(process.Config{
-		Dir: releases, Host: c.Host, Ports: c.Ports, Templates: templates, NoBuiltins: true, Grace: c.Grace, Self: c.Self, Log: c.Log,
+		Dir: releases, Host: c.Host, Ports: c.Ports, Templates: templates, Earlier: process.SocketPublic, NoBuiltins: true, Grace: c.Grace, Self: c.Self, Log: c.Log,
 		Logs: func(namespace, release string) string { return logsOf(dir, namespace, tenantOf(release)) },
 	})
 	if err != nil {
