@@ -72,7 +72,7 @@ func (u *unit) applied() service.Applied {
 
 // create begins a new life, with a socket of its own. The lock is held.
 func (u *unit) create(req *providers.ApplyRequest) error {
-	public, err := u.gateway.listenIn(req.Spec.Port)
+	public, err := u.listen(req.Spec.Port)
 	if errors.Is(err, syscall.EACCES) {
 		return providers.Errorf(providers.Invalid, "port %d is not for this user: %v", req.Spec.Port, err)
 	}
@@ -91,6 +91,7 @@ func (u *unit) create(req *providers.ApplyRequest) error {
 	if err != nil {
 		u.state = before
 		public.close()
+		u.gateway.ports.Drop(u)
 		return providers.Errorf(providers.Internal, "cannot store the service: %v", err)
 	}
 	u.socket = public
@@ -182,6 +183,7 @@ func (u *unit) bury() error {
 		u.socket.close()
 		u.socket = nil
 	}
+	u.gateway.ports.Drop(u)
 	u.aimed, u.left = "", ""
 	u.log.Info("service is gone")
 	return nil

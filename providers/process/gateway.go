@@ -147,6 +147,7 @@ func (g *Gateway) readopt() error {
 			g.ports.Put(c.Address, c)
 			u.log.Info("process adopted", "pid", c.Process.PID)
 		}
+		g.ports.Put(fmt.Sprint(":", s.Port), u) // also that of a copy which listens on it by itself
 		u.takeBack()
 	}
 	lost, err := child.EndStrays(g.owner, known)
@@ -171,7 +172,7 @@ func (u *unit) takeBack() {
 	case u.state.Gone:
 		return
 	case len(holders) == 0: // the port is free, and nobody else should take it
-		if s, err := listen(u.gateway.config.Host, u.state.Port); err == nil {
+		if s, err := u.listen(u.state.Port); err == nil {
 			u.socket = s
 		}
 		return // else it is bound when the first process starts
@@ -216,7 +217,7 @@ func (u *unit) publicSocket() (*socket, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.socket == nil {
-		s, err := listen(u.gateway.config.Host, u.state.Port)
+		s, err := u.listen(u.state.Port)
 		if err != nil {
 			return nil, err
 		}

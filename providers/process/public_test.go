@@ -195,6 +195,22 @@ func TestPortsComeFromTheRangeUntilThereAreNone(t *testing.T) {
 	require.Eventually(t, func() bool { _, err := g.Apply(t.Context(), apply("two", "public", 1)); return err == nil }, awhile, tick, "it is free again")
 }
 
+// Until a program listens on the port that it was given, nobody else may.
+func TestAPortThatAProgramWasGivenIsNoServices(t *testing.T) {
+	t.Parallel()
+	g := setup(t)
+	given, err := g.ports.Take("a program")
+	require.NoError(t, err)
+	req := apply("web", "public", 1)
+	req.Spec.Port = given
+	_, err = g.Apply(t.Context(), req)
+	require.True(t, providers.IsUnavailable(err), "%v", err)
+	g.ports.Drop("a program")
+	_, err = g.Apply(t.Context(), req)
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint("http://127.0.0.1:", given), await(t, g, req, converged(req)).URL)
+}
+
 // freeze stops a process, and returns when none of its threads goes on.
 func freeze(t *testing.T, pid int) {
 	t.Helper()

@@ -48,21 +48,24 @@ func listen(host string, port int) (*socket, error) {
 	return s, nil
 }
 
-// listenIn is listen; where no port is given and there is a range, on the first free port of that.
-func (g *Gateway) listenIn(port int) (*socket, error) {
-	host, in := g.config.Host, g.config.Ports
-	if port != 0 || in == (Ports{}) {
-		return listen(host, port)
-	}
-	for port = in.First; port <= in.Last; port++ {
-		if g.ports.Has(port) {
-			continue
+// listen opens the public socket; for port 0, where there is a range, on the first free port of that. No program is given its port until the service has ended.
+func (u *unit) listen(port int) (s *socket, err error) {
+	host, in := u.gateway.config.Host, u.gateway.config.Ports
+	err = u.gateway.ports.Listen(port, u, func(port int) (int, error) {
+		if s, err = listen(host, port); err != nil {
+			return 0, err
 		}
-		if s, err := listen(host, port); !errors.Is(err, unix.EADDRINUSE) {
-			return s, err
-		}
+		return s.port, nil
+	})
+	switch {
+	case err == nil:
+		return s, nil
+	case s != nil:
+		s.close()
+	case port == 0 && in != (Ports{}) && errors.Is(err, unix.EADDRINUSE):
+		err = fmt.Errorf("all ports of %s from %d to %d are in use: free one, or widen the range", host, in.First, in.Last)
 	}
-	return nil, fmt.Errorf("all ports of %s from %d to %d are in use: free one, or widen the range", host, in.First, in.Last)
+	return nil, err
 }
 
 // listenBeside binds a second socket to a port whose first one lives in processes that do not give it back. It

@@ -10,6 +10,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"syscall"
 )
 
 // Given are the ports that were given. The zero value is ready, and gives those that the system chooses.
@@ -63,7 +64,7 @@ func (g *Given) next() (int, error) {
 // Put notes that a holder has the port of an address already.
 func (g *Given) Put(address string, holder any) {
 	_, text, _ := net.SplitHostPort(address)
-	if port, err := strconv.Atoi(text); err == nil {
+	if port, err := strconv.Atoi(text); err == nil && port > 0 {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.put(port, holder)
@@ -77,11 +78,37 @@ func (g *Given) put(port int, holder any) {
 	g.to[port] = holder
 }
 
-// Has reports whether a port was given.
-func (g *Given) Has(port int) bool {
+// Listen has a holder listen on a port by itself, and gives it that: on the first free one of the range where it is 0 and there is one, else on one that the system chooses. listen answers which it is. Nothing is given meanwhile.
+func (g *Given) Listen(port int, holder any, listen func(port int) (int, error)) (err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.to[port] != nil
+	last := port
+	if port == 0 && g.Last > 0 {
+		port, last = g.First, g.Last
+	}
+	for ; port <= last; port++ {
+		if err = g.others(port, holder); err == nil {
+			var at int
+			if at, err = listen(port); err == nil {
+				err = g.others(at, holder)
+			}
+			if err == nil {
+				g.put(at, holder)
+			}
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return err
+		}
+	}
+	return err
+}
+
+// others fails for what another holder has. The lock is held.
+func (g *Given) others(port int, holder any) error {
+	if to := g.to[port]; to != nil && to != holder {
+		return fmt.Errorf("port %d was given to a program: %w", port, syscall.EADDRINUSE)
+	}
+	return nil
 }
 
 // Drop takes back what a holder has.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,11 +39,9 @@ func TestAPortIsGivenOnce(t *testing.T) {
 	taken, err := g.Take("one")
 	require.NoError(t, err)
 	require.Equal(t, first+1, taken)
-	require.True(t, g.Has(taken))
 	next, err := g.Take("one")
 	require.NoError(t, err)
 	require.Equal(t, first+2, next, "the next process of a program does not have to wait for the port of the one before")
-	require.False(t, g.Has(taken))
 
 	l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", taken))
 	require.NoError(t, err)
@@ -53,6 +52,36 @@ func TestAPortIsGivenOnce(t *testing.T) {
 	taken, err = g.Take("two")
 	require.NoError(t, err)
 	require.Contains(t, []int{first, first + 1}, taken)
+}
+
+// Who listens by itself is one of those that ports are given to, also while it does not.
+func TestAPortThatIsListenedOnIsNotGiven(t *testing.T) {
+	t.Parallel()
+	first := free(t, 2)
+	g := &Given{First: first, Last: first + 1}
+	given, err := g.Take("a program") // which does not listen yet
+	require.NoError(t, err)
+	require.Equal(t, first, given)
+	at, tries := 0, 0
+	listen := func(port int) (int, error) {
+		at, tries = port, tries+1
+		return port, nil
+	}
+	require.NoError(t, g.Listen(0, "a service", listen))
+	require.Equal(t, first+1, at)
+	require.NoError(t, g.Listen(at, "a service", listen), "again")
+	require.ErrorIs(t, g.Listen(given, "a service", listen), syscall.EADDRINUSE)
+	require.ErrorIs(t, g.Listen(0, "another", listen), syscall.EADDRINUSE)
+	require.Equal(t, 2, tries, "nobody tries what is given")
+	_, err = g.Take("another")
+	require.Error(t, err, "though nobody listens")
+	system := &Given{}
+	system.Put(fmt.Sprint(":", given), "a program")
+	require.ErrorIs(t, system.Listen(0, "a service", func(int) (int, error) { return given, nil }), syscall.EADDRINUSE)
+	g.Drop("a service")
+	given, err = g.Take("another")
+	require.NoError(t, err)
+	require.Equal(t, at, given)
 }
 
 func TestTheSystemChoosesWhereThereIsNoRange(t *testing.T) {
