@@ -202,13 +202,29 @@ func (w *world) log() (all []event) {
 	return all
 }
 
+// ends are the events with which an attempt may end.
+var ends = []string{task.EventSucceeded, task.EventFailed, task.EventRetrying, task.EventCanceled, task.EventSnoozed, task.EventReset}
+
 // check holds the event log against the limits, with nothing else believed: how many ran at a time by the times of the stream that the events carry, and that each attempt that
 // was started ended once, with one outcome.
 func (w *world) check(most int, perRepo map[string]int, perType map[string]int) {
 	w.T.Helper()
 	running := map[string]event{}
 	ended := map[string]string{}
-	log := w.log()
+	var log []event
+	w.Eventually("each attempt has its end in the log", func() bool { // events follow their value
+		log = w.log()
+		begun := 0
+		for _, e := range log {
+			switch {
+			case e.typ == task.EventStarted:
+				begun++
+			case e.data.AttemptID != "" && slices.Contains(ends, e.typ):
+				begun--
+			}
+		}
+		return begun == 0
+	})
 	for _, e := range log {
 		switch e.typ {
 		case task.EventStarted:
@@ -230,8 +246,11 @@ func (w *world) check(most int, perRepo map[string]int, perType map[string]int) 
 					require.LessOrEqual(w.T, n, limit, "too many of type %s", typ)
 				}
 			}
-		case task.EventSucceeded, task.EventFailed, task.EventRetrying, task.EventCanceled, task.EventSnoozed, task.EventReset:
+		default:
 			id := e.data.AttemptID
+			if !slices.Contains(ends, e.typ) {
+				continue
+			}
 			if id == "" {
 				continue // it was queued
 			}

@@ -50,6 +50,24 @@ test('a long list is loaded anew when changes were missed', async () => {
   await context.close();
 });
 
+test('a row that comes again with a later page is there once', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  const since = new Date(Date.now() - 3600000).toISOString();
+  await answers(context, { '/v1/services': (url) => { // the first row has changed before the second page is asked for, and is the last one now
+    const from = Number(url.searchParams.get('cursor') || 0);
+    const row = (i) => ({ id: `s-${i}`, namespace: 'default', machine: 'service', state: 'READY', version: 1, since, createdAt: since, updatedAt: since, labels: {} });
+    return { items: [...Array.from({ length: 100 }, (_, i) => row(from + i)), ...(from ? [row(0)] : [])], nextCursor: from ? '' : '100' };
+  } });
+  const page = await openPage(context, server, '/ui/machines/service?order=since');
+  await until('both pages are loaded', async () => {
+    await frame(page).evaluate((f) => { f.scrollTop = f.scrollHeight; });
+    return page.locator('.table >> text="s-199"').count();
+  });
+  await page.locator('.list [role=status]', { hasText: /^200\b/ }).waitFor();
+  assert.deepEqual(page.wrong, []);
+  await context.close();
+});
+
 test('what can be read again leaves a long list of what cannot', async () => {
   const context = await browser.newContext({ viewport: desktop });
   await long(context, [], () => 'web', { problem: 'the stored value cannot be read' });

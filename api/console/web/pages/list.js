@@ -84,7 +84,8 @@ function useList(m, filter) {
       const query = more ? { ...before.query, limit, cursor: before.next } : asked(filter, limit);
       const { data } = filter.none ? { data: { items: [], nextCursor: '' } } : await get(collection(m), query);
       if (busy.current !== id) return;
-      put((l) => ({ id, rows: more ? [...l.rows, ...data.items] : data.items, next: data.nextCursor, query: more ? l.query : query, loading: false, stale: data.staleSeconds }));
+      const come = new Set(data.items.map(keyOf)); // in an order by time, what has changed comes again further down
+      put((l) => ({ id, rows: more ? [...l.rows.filter((r) => !come.has(keyOf(r))), ...data.items] : data.items, next: data.nextCursor, query: more ? l.query : query, loading: false, stale: data.staleSeconds }));
     } catch (error) {
       if (busy.current === id) {
         unseen.current = new Map([...seen, ...unseen.current]);
