@@ -339,3 +339,11 @@ func TestATaskOfARepositoryThatCannotBeReadIsLeftAlone(t *testing.T) {
 		require.Equal(t, task.Queued, w.state(task.Machine, "a.one"))
 	})
 }
+
+func TestAPauseSaysByWhomAndWhy(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []string{"quota", "the disk"} {
+		require.Equal(t, " by ann: "+reason, pausedBy("ann", reason))
+	}
+	require.Empty(t, pausedBy("", ""))
+}

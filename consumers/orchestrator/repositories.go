@@ -123,7 +123,7 @@ func (l *loop) repository(item index.Item, deleted bool) {
 	l.tally.SetSpec(item.Key, d.Spec)
 	rights := schedule.Rights{Held: d.Limit(), Weight: d.Share(), Paused: d.Paused != nil}
 	if rights.Paused {
-		rights.Why = d.Paused.String()
+		rights.Why = pausedBy(d.Paused.By, d.Paused.Reason)
 	}
 	l.sched.SetRepository(item.Key, rights)
 	if anew {

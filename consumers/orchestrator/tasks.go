@@ -142,7 +142,7 @@ func limitsOf(name string, d *queue.Data) schedule.Limits {
 	if d != nil {
 		limits = schedule.Limits{Held: d.Limit, Rate: d.Rate, Interval: d.IntervalOf(), Paused: d.Paused != nil}
 		if d.Paused != nil {
-			limits.Why = d.Paused.String()
+			limits.Why = pausedBy(d.Paused.By, d.Paused.Reason)
 		}
 	}
 	if name == clusterEntry && limits.Held == 0 {

@@ -88,6 +88,17 @@ func (l *loop) reason(key string) Reason {
 	return r
 }
 
+// pausedBy is by whom, and why: what follows after "is paused", for people.
+func pausedBy(who, reason string) (text string) {
+	if who != "" {
+		text = " by " + who
+	}
+	if reason != "" {
+		text += ": " + reason
+	}
+	return text
+}
+
 // stands tells the metrics what there is.
 func (l *loop) stands() {
 	if l.Metrics == nil {

@@ -31,17 +31,6 @@ type Pause struct {
 	By     string `json:"by,omitempty"`
 }
 
-// String is by whom, and why: what follows after "is paused", for people.
-func (p *Pause) String() (text string) {
-	if p.By != "" {
-		text = " by " + p.By
-	}
-	if p.Reason != "" {
-		text += ": " + p.Reason
-	}
-	return text
-}
-
 // Names of entries, and of the pool of the nodes.
 const (
 	Cluster    = "cluster"

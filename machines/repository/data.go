@@ -35,17 +35,6 @@ type Pause struct {
 	By     string `json:"by,omitempty"`
 }
 
-// String is by whom, and why: what follows after "is paused", for people.
-func (p *Pause) String() (text string) {
-	if p.By != "" {
-		text = " by " + p.By
-	}
-	if p.Reason != "" {
-		text += ": " + p.Reason
-	}
-	return text
-}
-
 // Limit is how many of its tasks run at a time.
 func (s *Spec) Limit() int { return max(s.Concurrency, 1) }
 

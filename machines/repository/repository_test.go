@@ -37,6 +37,5 @@ func TestThePauseOfACommandWithAReasonHasIt(t *testing.T) {
 		paused, _, err := repository.Machine.Step(e, machines.Input{Command: "pause", Body: json.RawMessage(body), Actor: "ann", Reason: "quota"})
 		require.NoError(t, err)
 		require.Equal(t, &repository.Pause{Reason: reason, By: "ann"}, paused.Data.(*repository.Data).Paused)
-		require.Equal(t, " by ann: "+reason, paused.Data.(*repository.Data).Paused.String())
 	}
 }

@@ -116,12 +116,7 @@ func TestARevisionKeepsTheKindOfItsSocket(t *testing.T) {
 			await(t, g, req, converged(req))
 			require.Equal(t, answer, ask(t, o.URL))
 			first := pid(t, g, "default.web")
-			require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
-			require.Eventually(t, func() bool { return !runs(first) }, awhile, tick)
-			require.Eventually(t, func() bool { // what the one that was killed had accepted is reset
-				resp, err := http.Get(o.URL)
-				return err == nil && resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
-			}, awhile, tick)
+			killed(t, first, o.URL)
 			await(t, g, req, converged(req))
 			require.Equal(t, answer, ask(t, o.URL), "of the next one")
 		})
@@ -161,12 +156,7 @@ func TestWhatRanBeforeTheUpgradeKeepsTheKindOfItsSocket(t *testing.T) {
 			require.Equal(t, first, pid(t, g, "default.web"))
 			require.Contains(t, stateOf(t, g), string(noted))
 			await(t, g, req, converged(req))
-			require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
-			require.Eventually(t, func() bool { return !runs(first) }, awhile, tick)
-			require.Eventually(t, func() bool { // what the one that was killed had accepted is reset
-				resp, err := http.Get(o.URL)
-				return err == nil && resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
-			}, awhile, tick)
+			killed(t, first, o.URL)
 			require.Equal(t, answer, ask(t, o.URL), "of the next one")
 		})
 	}
@@ -279,4 +269,15 @@ func TestAStandstillIsNotCounted(t *testing.T) {
 	require.Equal(t, 5*time.Second, after(time.Hour, false))
 	require.Zero(t, after(time.Hour, true))
 	require.Equal(t, time.Second, after(time.Second, false))
+}
+
+// killed kills a process, and returns when another one answers in its place.
+func killed(t *testing.T, first int, url string) {
+	t.Helper()
+	require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
+	require.Eventually(t, func() bool { return !runs(first) }, awhile, tick)
+	require.Eventually(t, func() bool { // what the one that was killed had accepted is reset
+		resp, err := http.Get(url)
+		return err == nil && resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
+	}, awhile, tick)
 }

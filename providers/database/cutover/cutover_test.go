@@ -242,12 +242,7 @@ func TestTwoSwitchesOfOneRow(t *testing.T) {
 				_, err := s.KeepAndSwitch(t.Context(), cutover.Runtime{IsolationMode: cutover.Dedicated, DatabaseName: "tenant_acme", Status: "active"}, nil)
 				switched <- err
 			}()
-			watcher := databasetest.Open(t, s.Address)
-			require.Eventually(t, func() bool {
-				var waits bool
-				require.NoError(t, watcher.QueryRow(t.Context(), `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waits))
-				return waits
-			}, 20*time.Second, 2*time.Millisecond)
+			databasetest.AwaitLock(t, s.Address, "%")
 			require.NoError(t, other.Commit(t.Context()))
 			require.ErrorContains(t, <-switched, "leads the tenant acme to tenant_ACME")
 			require.Equal(t, "tenant_ACME", databasetest.Ask(t, s.Address, `select database_name from public.tenant_runtime`))
@@ -273,12 +268,7 @@ func TestARowThatIsLedElsewhereIsNotRestored(t *testing.T) {
 			require.NoError(t, err)
 			restored := make(chan error, 1)
 			go func() { restored <- s.RestoreKept(t.Context(), "tenant_acme") }()
-			watcher := databasetest.Open(t, s.Address)
-			require.Eventually(t, func() bool {
-				var waits bool
-				require.NoError(t, watcher.QueryRow(t.Context(), `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waits))
-				return waits
-			}, 20*time.Second, 2*time.Millisecond)
+			databasetest.AwaitLock(t, s.Address, "%")
 			require.NoError(t, other.Commit(t.Context()))
 			require.ErrorContains(t, <-restored, "leads the tenant acme to elsewhere")
 			require.Equal(t, "elsewhere", databasetest.Ask(t, s.Address, `select database_name from public.tenant_runtime`))

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -184,4 +185,15 @@ func Of(t *testing.T, a pg.Address, tenant string) map[string][]string {
 		}
 	}
 	return all
+}
+
+// AwaitLock returns when a statement that is like query (as LIKE of SQL has it) waits for a lock in the database.
+func AwaitLock(t *testing.T, a pg.Address, query string) {
+	t.Helper()
+	watcher := Open(t, a)
+	require.Eventually(t, func() bool {
+		var waits bool
+		require.NoError(t, watcher.QueryRow(t.Context(), `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like $1)`, query).Scan(&waits))
+		return waits
+	}, 20*time.Second, 2*time.Millisecond, "nothing like %s waits for a lock", query)
 }

@@ -243,12 +243,7 @@ func TestWhatIsNotedIsOfAllTables(t *testing.T) {
 		}
 		noted <- err
 	}()
-	watcher := databasetest.Open(t, source)
-	require.Eventually(t, func() bool {
-		var waits bool
-		require.NoError(t, watcher.QueryRow(t.Context(), `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '%pg_create_logical_replication_slot%')`).Scan(&waits))
-		return waits
-	}, 20*time.Second, 10*time.Millisecond, "it waits for what was written before")
+	databasetest.AwaitLock(t, source, "%pg_create_logical_replication_slot%") // for what was written before
 	require.NoError(t, tx.Commit(t.Context()))
 	require.NoError(t, <-noted)
 	databasetest.Exec(t, source, `delete from public.countries where code = 'zz'; insert into public.settings values ('acme', 'a', 'x')`)

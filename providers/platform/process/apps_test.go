@@ -33,8 +33,13 @@ import (
 
 func TestProcessesKeepTheContract(t *testing.T) {
 	t.Parallel()
+	keepTheContract(t, func(c process.Config) process.Config { return c })
+}
+
+func keepTheContract(t *testing.T, with func(process.Config) process.Config) {
+	t.Helper()
 	apptest.Run(t, apptest.Suite{World: func(t *testing.T) apptest.World {
-		c := config(t, t.TempDir())
+		c := with(config(t, t.TempDir()))
 		t.Cleanup(func() { // what runs outlives its server
 			a, err := process.Open(c)
 			require.NoError(t, err)

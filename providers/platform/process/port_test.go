@@ -20,24 +20,7 @@ import (
 // Most frameworks know PORT alone: who runs them has the contract as well, connections that wait included.
 func TestProgramsThatListenByThemselvesKeepTheContract(t *testing.T) {
 	t.Parallel()
-	apptest.Run(t, apptest.Suite{World: func(t *testing.T) apptest.World {
-		c := byPort(config(t, t.TempDir()))
-		t.Cleanup(func() { // what runs outlives its server
-			a, err := process.Open(c)
-			require.NoError(t, err)
-			require.NoError(t, a.Close(true))
-		})
-		return apptest.World{
-			Open: func(t *testing.T) (app.Provider, func()) {
-				a, err := process.Open(c)
-				require.NoError(t, err)
-				return a, func() { require.NoError(t, a.Close(false)) }
-			},
-			Left: func(t *testing.T) []string {
-				return apptest.Entries(t, c.Dir, "releases/*/home", "tenants/*")
-			},
-		}
-	}})
+	keepTheContract(t, byPort)
 }
 
 func byPort(c process.Config) process.Config {

@@ -43,11 +43,8 @@ func (o *ObjectStores) open(ctx context.Context, bucket string, info *jetstream.
 		return nil, fmt.Errorf("its id %.100q is none", id)
 	}
 	st, err := o.JS.Stream(wait.EachRequest(ctx), "OBJ_"+bucket)
-	if err != nil && ctx.Err() == nil {
-		return nil, providers.Errorf(providers.Unavailable, "cannot read the bucket %s: %v", bucket, err)
-	}
 	if err != nil {
-		return nil, err
+		return nil, unread(ctx, bucket, err)
 	}
 	return &parts{ctx: wait.EachRequest(ctx), of: st, bucket: bucket, subject: "$O." + bucket + ".C." + info.NUID, digest: info.Digest, left: info.Size, next: 1, sum: sha256.New()}, nil
 }
@@ -64,11 +61,8 @@ func (p *parts) Read(into []byte) (int, error) {
 		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && (uint64(len(m.Data)) > p.left || m.Sequence < p.next) { // a sequence of its own is a header that was stored with it
 			return 0, errChanged
 		}
-		if err != nil && p.ctx.Err() == nil {
-			return 0, providers.Errorf(providers.Unavailable, "cannot read the bucket %s: %v", p.bucket, err)
-		}
 		if err != nil {
-			return 0, err
+			return 0, unread(p.ctx, p.bucket, err)
 		}
 		p.rest, p.next, p.left = m.Data, m.Sequence+1, p.left-uint64(len(m.Data))
 		p.sum.Write(p.rest)
@@ -80,3 +74,11 @@ func (p *parts) Read(into []byte) (int, error) {
 
 // Close has nothing to close.
 func (p *parts) Close() error { return nil }
+
+// unread is why an object is not read. The time of a request that is over passes, other than that of ctx.
+func unread(ctx context.Context, bucket string, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	return providers.Errorf(providers.Unavailable, "cannot read the bucket %s: %v", bucket, err)
+}
