@@ -314,3 +314,30 @@ test('a machine that is new is there when the stream begins anew', async () => {
   await page.waitForSelector('h1:has-text("newcomers")');
   await context.close();
 });
+
+test('what is made of a machine is of its new table when the stream begins anew, and what is entered stays', async () => {
+  const context = await browser.newContext({ viewport: desktop });
+  await alone(context);
+  let changed = false;
+  const text = 'Another text.';
+  const anew = (m) => ({ ...m, doc: text, commands: m.commands.map((c) => ({ ...c, doc: text })) });
+  await answers(context, { '/v1/machines': async (_, said) => { const { items } = await said(); return { items: changed ? items.map((m) => (m.name === 'service' ? anew(m) : m)) : items }; } });
+  for (const [path, wanted] of [
+    ['/ui/machines/service', `.sub >> text=${text}`], ['/ui/machines', `.machine-doc >> text=${text}`], ['/ui/', `.machine-doc >> text=${text}`], ['/ui/entities/service/hello', `.heading-actions button[title="${text}"]`],
+  ]) {
+    changed = false;
+    const page = await openPage(context, server, path);
+    await page.waitForSelector('.pill:has-text("Live")');
+    const entered = path === '/ui/machines/service';
+    if (entered) {
+      await page.locator('.heading-actions button', { hasText: 'create service' }).first().click();
+      await page.locator('dialog input').first().fill('kept');
+    }
+    changed = true;
+    await page.evaluate(() => window.end());
+    await page.waitForSelector(wanted, { state: 'attached' });
+    if (entered) assert.equal(await page.locator('dialog input').first().inputValue(), 'kept');
+    await page.close();
+  }
+  await context.close();
+});

@@ -1,6 +1,7 @@
 // The API, as any client has it. get(path, query) and send(method, path, {body, headers, query}) answer {data, text, etag, status, headers} or throw a Problem
-// (RFC 9457). Machines are loaded once (machines()), and their paths made here (collection, entityPath), as those of pages (pageOf). session says who asks.
-import { again } from './live.js';
+// (RFC 9457). Machines are loaded once (machines()), and anew for what ofMachines keeps, and their paths made here (collection, entityPath), as those of pages (pageOf). session says who asks.
+import { useEffect } from './base.js';
+import { again, connection } from './live.js';
 import { store } from './store.js';
 
 /** Problem is an answer that is an error: status, code, title, detail, errors, currentState, allowedCommands, requestId as the API has them, and replayed: whether it was kept under an Idempotency-Key. */
@@ -129,11 +130,26 @@ export class Key {
 
 let cached; // of all machines
 const schemas = new Map();
+const forgotten = store(0); // how often
 
 /** forget drops what was cached, as when somebody else signs in, or there is another machine. */
 export function forget() {
   cached = undefined;
   schemas.clear();
+  forgotten.set((n) => n + 1);
+}
+
+let begun = false;
+connection.follow((is) => { // where a server has a new machine, or is a new one, the stream begins anew
+  if (is !== 'live') return;
+  if (begun) forget();
+  begun = true;
+});
+
+/** ofMachines has a resource loaded anew when machines are forgotten: what was made from their tables would be of those before. It keeps what it has until then, and what is entered. */
+export function ofMachines(resource) {
+  useEffect(() => forgotten.follow(resource.reload), []);
+  return resource;
 }
 
 /** machines are the tables of all machines. */

@@ -2,7 +2,7 @@
 import { html, classes, useEffect, useRef, useState } from './base.js';
 import { Icon } from './icons.js';
 import { paused, store, stored, useResource, useStore } from './store.js';
-import { forget, isName, machineURL, machines, own, session, signOut } from './api.js';
+import { isName, machineURL, machines, ofMachines, own, session, signOut } from './api.js';
 import { connection, pause, resume, retry } from './live.js';
 import { needing, useCounts } from './counts.js';
 import { isList, isThere, nav } from './pages.js';
@@ -50,16 +50,7 @@ export function Frame({ children }) {
 }
 
 function Side({ path }) {
-  const all = useResource(() => machines(), []);
-  const begun = useRef(false);
-  useEffect(() => {
-    begun.current = connection.get() === 'live'; // now, as a tab beside others may have been told while it was drawn
-    return connection.follow((is) => { // where a server has a new machine, or is a new one, the stream begins anew
-      if (is !== 'live') return;
-      if (begun.current) { forget(); all.reload(); }
-      begun.current = true;
-    });
-  }, []);
+  const all = ofMachines(useResource(() => machines(), []));
   const here = ({ href, machine }) => (path === href.replace(/\/$/, '') || path === href || (machine && path.startsWith(href + '/')) ? 'page' : undefined);
   return html`<aside class="side" aria-label="Console">
     <a class="brand" href="/ui/"><svg viewBox="0 0 32 32" width="28" height="28" aria-hidden="true"><rect width="32" height="32" rx="8" class="brand-box" /><path d="M9 22V10M9 16h6l4-6h4M15 16l4 6h4" class="brand-line" /><circle cx="9" cy="16" r="2.800" class="brand-dot" /></svg><span>Instar</span></a>

@@ -1,6 +1,6 @@
 // One service as its clients find it: its instances with their health, zone and weight, what was seen of them last, and the same for any moment of the past.
 import { html, useEffect, useRef, useState } from '../app/base.js';
-import { atLeast, entityURL, get, living, machine, namespaceOf } from '../app/api.js';
+import { atLeast, entityURL, get, living, machine, namespaceOf, ofMachines } from '../app/api.js';
 import { Dialog, open } from '../app/dialog.js';
 import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
@@ -18,7 +18,7 @@ export default function Discovered({ params }) {
   const at = Number.isFinite(Date.parse(query.get('at'))) ? query.get('at') : null;
   const path = '/v1/discover/' + encodeURIComponent(service);
   const ended = query.get('ended') || '';
-  const it = useMore(async (least, signal) => {
+  const it = ofMachines(useMore(async (least, signal) => {
     const m = await machine('instance');
     const of = await machine('service').catch(() => undefined);
     const query = { namespace: ns, parent: service, include: 'data', state: ended ? undefined : living(m) }; // those that have ended are kept for a day, and would be before those that are there
@@ -26,7 +26,7 @@ export default function Discovered({ params }) {
       of ? get('/v1/' + of.plural, { namespace: ns, idPrefix: service, limit: 1 }, signal).then(({ data }) => data.items[0]?.id === service) : false]);
     const weights = new Map((found.data.instances || []).map((i) => [i.instanceId, i]));
     return { m, own, found: found.data, weights, more: list.more, items: list.items.map((i) => ({ ...i, data: i.entity?.data || {}, now: weights.get(i.id) })) };
-  }, [service, ns, ended]);
+  }, [service, ns, ended]));
   useReload(it.reload, { machine: 'instance' }, it.rest);
   const past = useResource((signal) => (at ? get(path, { namespace: ns, include: 'draining', at }, signal).then(({ data }) => data) : Promise.resolve(null)), [service, ns, at]);
   const d = it.data;

@@ -1,6 +1,6 @@
 // The catalogue: the services that have instances, how many of them clients find now, and which are on their way in or out.
 import { html } from '../app/base.js';
-import { get, machine, pageOf } from '../app/api.js';
+import { get, machine, ofMachines, pageOf } from '../app/api.js';
 import { useNamespace } from '../app/frame.js';
 import { useReload } from '../app/live.js';
 import { Empty, Heading, Mark, Stat, drawn, kindOf } from '../app/parts.js';
@@ -23,7 +23,7 @@ export function Health({ m, state, n }) {
 export default function Discovery() {
   const ns = useNamespace();
   const [query, setQuery] = useQuery();
-  const m = useResource(() => machine('instance'), []).data;
+  const m = ofMachines(useResource(() => machine('instance'), [])).data;
   const it = useResource((signal) => get('/v1/discover', { namespace: ns }, signal).then(({ data }) => data.services), [ns]);
   useReload(it.reload, { machine: 'instance' }, 1000);
   const all = it.data || [];

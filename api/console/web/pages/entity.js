@@ -1,6 +1,6 @@
 // An entity: what it is now, the diagram with the way that it took, what may be done with it, and how it came here. Live.
 import { html, useMemo, useRef } from '../app/base.js';
-import { atLeast, entityPath, get, keyOf, machine, machineURL, namespaceOf } from '../app/api.js';
+import { atLeast, entityPath, get, keyOf, machine, machineURL, namespaceOf, ofMachines } from '../app/api.js';
 import { Actions } from '../app/command.js';
 import { Diagram } from '../app/diagram.js';
 import { read, written } from '../app/form.js';
@@ -18,10 +18,10 @@ export default function Entity({ params }) {
   const [query] = useQuery();
   const ns = namespaceOf(query);
   const at = { id: params.id, parent: params.parent, namespace: ns };
-  const it = useResource(async () => {
+  const it = ofMachines(useResource(async () => {
     const m = await machine(params.machine);
     return { m, path: await entityPath(m, at) };
-  }, [params.machine, params.id, params.parent]);
+  }, [params.machine, params.id, params.parent]));
   const crumbs = [{ href: machineURL(params.machine), text: it.data?.m.plural || params.machine }];
   return it.data ? html`<${Shown} ...${it.data} at=${at} crumbs=${crumbs} />` : html`<${Heading} title=${params.id} crumbs=${crumbs} />${drawn(it)}`;
 }

@@ -1,6 +1,6 @@
 // Home: what runs here in one look: what needs somebody, what is on its way and what is stuck, how much happens, the nodes, the store. Where there is next to nothing yet, the way into the sample.
 import { html } from '../app/base.js';
-import { collection, entityURL, get, machineURL, machines, ofAll, optional, session } from '../app/api.js';
+import { collection, entityURL, get, machineURL, machines, ofAll, ofMachines, optional, session } from '../app/api.js';
 import { needing, useAllCounts } from '../app/counts.js';
 import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
@@ -10,7 +10,7 @@ import { bytes, count, minutesAgo } from '../app/time.js';
 import { MachineCard } from './machines.js';
 
 export default function Home() {
-  const all = useResource(() => machines(), []);
+  const all = ofMachines(useResource(() => machines(), []));
   if (!all.data) return html`<${Heading} title="Home" />${drawn(all)}`;
   return html`<${Shown} all=${all.data} />`;
 }
@@ -113,7 +113,7 @@ function Happening() {
 /** First is for those who look for the first time. */
 function First({ all }) {
   const m = all.find((m) => m.name === 'service');
-  const it = useResource(() => (m ? get(collection(m), { namespace: '*', limit: 1 }).then(({ data }) => data.items[0]) : Promise.resolve(undefined)), [m]);
+  const it = useResource(() => (m ? get(collection(m), { namespace: '*', limit: 1 }).then(({ data }) => data.items[0]) : Promise.resolve(undefined)), [m?.name]);
   const sample = it.data;
   return html`<${Card} title="Begin here" class="first"><div class="grid">
     <div class="stack"><h3>1. Look</h3><p>${sample ? html`The service <b>${sample.id}</b> runs here. See its states, and how it came to be ready.` : 'Nothing runs here yet. Each machine below can begin something.'}</p>

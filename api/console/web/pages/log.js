@@ -1,6 +1,6 @@
 // One task while it is done: how far it is, what it has written, and its log as it is written.
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../app/base.js';
-import { entityURL, get, machine, namespaceOf } from '../app/api.js';
+import { entityURL, get, machine, namespaceOf, ofMachines } from '../app/api.js';
 import { Actions } from '../app/command.js';
 import { Icon } from '../app/icons.js';
 import { followLog, useChanges } from '../app/live.js';
@@ -32,7 +32,7 @@ export default function TaskLog({ params }) {
   const ns = namespaceOf(query);
   const at = { parent: params.repository, id: params.id, namespace: ns };
   const path = taskPath(at);
-  const it = useResource(async (signal) => ({ m: await machine('task'), ...(await get(path, { namespace: ns }, signal)) }), [path, ns]);
+  const it = ofMachines(useResource(async (signal) => ({ m: await machine('task'), ...(await get(path, { namespace: ns }, signal)) }), [path, ns]));
   const key = `${ns}.${params.repository}.${params.id}`;
   useChanges(it.reload, { machine: 'task', key });
   const title = `${params.repository}/${params.id}`;

@@ -1,6 +1,6 @@
 // A machine: its diagram with how many are in each state, and the list of its entities. All filters are in the address.
 import { html } from '../app/base.js';
-import { get, machine, machineURL, may, ofAll } from '../app/api.js';
+import { get, machine, machineURL, may, ofAll, ofMachines } from '../app/api.js';
 import { Diagram } from '../app/diagram.js';
 import { openCommand } from '../app/command.js';
 import { statesOf } from '../app/counts.js';
@@ -15,7 +15,7 @@ const folded = stored('diagram.folded', false);
 const timed = stored('diagram.times', false);
 
 export default function Machine({ params }) {
-  const it = useResource(() => machine(params.machine), [params.machine]);
+  const it = ofMachines(useResource(() => machine(params.machine), [params.machine]));
   return it.data ? html`<${Shown} m=${it.data} />` : html`<${Heading} title=${it.error ? `No machine ${params.machine}` : params.machine} crumbs=${[{ href: '/ui/machines', text: 'Machines' }]} />${drawn(it)}`;
 }
 

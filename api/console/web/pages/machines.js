@@ -1,6 +1,6 @@
 // All machines: what each is for, and how many are in which state.
 import { html } from '../app/base.js';
-import { machineURL, machines } from '../app/api.js';
+import { machineURL, machines, ofMachines } from '../app/api.js';
 import { needing, useCounts } from '../app/counts.js';
 import { Failure, Heading, drawn, kindOf, kinds } from '../app/parts.js';
 import { Icon } from '../app/icons.js';
@@ -8,7 +8,7 @@ import { useResource } from '../app/store.js';
 import { count } from '../app/time.js';
 
 export default function Machines() {
-  const all = useResource(() => machines(), []);
+  const all = ofMachines(useResource(() => machines(), []));
   return html`<${Heading} title="Machines" sub="A machine is a table of states and of what leads from one to another. Everything here is one." />
     ${drawn(all, (ms) => html`<div class="grid">${ms.map((m) => html`<${MachineCard} key=${m.name} m=${m} />`)}</div>`)}`;
 }

@@ -1,6 +1,6 @@
 // The outbox: for each source how far its relay is, who has which shard, and the aggregates that wait behind a row that cannot be published, with the way to let them go on.
 import { html, useState } from '../app/base.js';
-import { entityURL, get, machine, may, send } from '../app/api.js';
+import { entityURL, get, machine, may, ofMachines, send } from '../app/api.js';
 import { ask } from '../app/dialog.js';
 import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
@@ -10,7 +10,7 @@ import { Time, count, duration } from '../app/time.js';
 import { toast } from '../app/toast.js';
 
 export default function Outbox() {
-  const m = useResource(() => machine('relay'), []).data;
+  const m = ofMachines(useResource(() => machine('relay'), [])).data;
   const it = every(useResource((signal) => get('/v1/outbox', {}, signal).then(({ data }) => data.items), []), 3000);
   useReload(it.reload, { machine: 'relay' }, 1000);
   const none = it.error?.status === 404;

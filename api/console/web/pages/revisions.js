@@ -1,7 +1,7 @@
 // Services with their revisions and traffic. The page (default) has all services, with what serves each; Revisions is what the page of one service shows: every revision that was seen, what share of the
 // requests each gets, and how that was before.
 import { html } from '../app/base.js';
-import { atLeast, collection, entityURL, living, machine, optional } from '../app/api.js';
+import { atLeast, collection, entityURL, living, machine, ofMachines, optional } from '../app/api.js';
 import { useNamespace } from '../app/frame.js';
 import { useReload } from '../app/live.js';
 import { Empty, Failure, Heading, LinkOut, Mark, Plain, Stat, State, drawn } from '../app/parts.js';
@@ -24,10 +24,10 @@ function Ready({ r, serving }) {
 
 export default function Services() {
   const ns = useNamespace();
-  const it = useMore(async (least, signal) => {
+  const it = ofMachines(useMore(async (least, signal) => {
     const m = await machine('service');
     return { m, ...await atLeast(least, collection(m), { namespace: ns, include: 'data', state: living(m) }, signal) };
-  }, [ns]);
+  }, [ns]));
   useReload(it.reload, { machine: 'service' }, it.rest);
   const d = it.data;
   const seen = (e) => e.entity?.data?.snapshot || {};

@@ -1,6 +1,6 @@
 // A session of a tenant: its steps with how long each took or will take, as past runs tell; what it has made; and, where it goes back, what is taken back, last first.
 import { html, classes } from '../app/base.js';
-import { entityPath, entityURL, get, machine, namespaceOf } from '../app/api.js';
+import { entityPath, entityURL, get, machine, namespaceOf, ofMachines } from '../app/api.js';
 import { Actions } from '../app/command.js';
 import { Icon } from '../app/icons.js';
 import { useReload } from '../app/live.js';
@@ -48,12 +48,12 @@ export default function Session({ params }) {
   const ns = namespaceOf(query);
   const at = { parent: params.tenant, id: params.id, namespace: ns };
   const id = [params.machine, params.tenant, params.id, ns];
-  const it = useResource(async (signal) => {
+  const it = ofMachines(useResource(async (signal) => {
     const m = await machine(params.machine);
     const path = await entityPath(m, at);
     const [{ data: e, etag }, steps] = await Promise.all([get(path, { namespace: ns }, signal), passed(m, path, ns, signal)]);
     return { m, path, e, etag, steps };
-  }, id);
+  }, id));
   const past = useResource(async (signal) => usual(await machine(params.machine), at, signal), id);
   useReload(it.reload, { machine: params.machine, key: `${ns}.${params.tenant}.${params.id}` }, 500);
   const title = `${params.tenant}/${params.id}`;

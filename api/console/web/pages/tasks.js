@@ -1,6 +1,6 @@
 // Tasks: what runs and how far it is, what waits and in which order, and the limits that both are under.
 import { html, useState } from '../app/base.js';
-import { entityURL, get, machine, machineURL, may, ofAll, pageOf } from '../app/api.js';
+import { entityURL, get, machine, machineURL, may, ofAll, ofMachines, pageOf } from '../app/api.js';
 import { openCommand } from '../app/command.js';
 import { useNamespace } from '../app/frame.js';
 import { Icon } from '../app/icons.js';
@@ -49,7 +49,7 @@ function turn(queued, cluster, part) {
 
 export default function Tasks() {
   const ns = useNamespace();
-  const ms = useResource(async () => ({ task: await machine('task'), queue: await machine('queue').catch(() => undefined) }), []).data;
+  const ms = ofMachines(useResource(async () => ({ task: await machine('task'), queue: await machine('queue').catch(() => undefined) }), [])).data;
   const it = useResource((signal) => load(ns, signal), [ns]);
   useReload(it.reload, { machine: 'task' }, 1000);
   useReload(it.reload, { machine: 'queue' }, 1000);

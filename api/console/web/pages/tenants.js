@@ -1,6 +1,6 @@
 // Tenants: the sessions that give each a database or an instance of its own, where each of them is, and what is wrong where one does not go on.
 import { html, useEffect } from '../app/base.js';
-import { get, isName, machines, may, pageOf } from '../app/api.js';
+import { get, isName, machines, may, ofMachines, pageOf } from '../app/api.js';
 import { openCommand } from '../app/command.js';
 import { useNamespace } from '../app/frame.js';
 import { Icon } from '../app/icons.js';
@@ -34,7 +34,7 @@ export default function Tenants() {
   const ns = useNamespace();
   const [query, setQuery] = useQuery();
   const q = (query.get('q') || '').toLowerCase();
-  const it = useResource(async (signal) => {
+  const it = ofMachines(useResource(async (signal) => {
     const ms = (await machines()).filter((m) => kinds[m.name]);
     const list = (m, parent) => get('/v1/' + m.plural, { namespace: ns, include: 'data', limit: 500, parent }, signal).then(({ data }) => ({ more: !!data.nextCursor, rows: data.items.map((e) => ({ ...e, m, data: e.entity?.data || {}, lastError: e.entity?.lastError })) }));
     const lists = await Promise.all(ms.map(async (m) => {
@@ -44,7 +44,7 @@ export default function Tenants() {
       return { more: true, rows: [...first.rows, ...(await list(m, q)).rows.filter((e) => !has.has(e.namespace + e.parent + e.id))] };
     }));
     return { ms, more: lists.some((l) => l.more), rows: lists.flatMap((l) => l.rows).sort((a, b) => (a.parent === b.parent ? (a.id < b.id ? -1 : 1) : a.parent < b.parent ? -1 : 1)) };
-  }, [ns]);
+  }, [ns]));
   useEffect(() => {
     if (!it.data?.more) return undefined;
     const timer = setTimeout(it.reload, 250);
