@@ -90,9 +90,11 @@ func run(ctx context.Context, args []string, out io.Writer) (broken bool, err er
 		return false, err
 	}
 	fmt.Fprintf(out, "seed %d; built in %s\n", o.seed, part.Since(began))
-	broken = inLanes(ctx, chosen, part.Session{Seed: o.seed, Long: o.long, Bin: bin, Dir: dir}, out)
+	found := inLanes(ctx, chosen, part.Session{Seed: o.seed, Long: o.long, Bin: bin, Dir: dir}, out)
+	broken = len(found) > 0
 	verdict := "no promise was broken"
 	if broken {
+		fmt.Fprintf(out, "\n%s\n", strings.Join(found, "\n"))
 		verdict = fmt.Sprintf("PROMISES WERE BROKEN (seed %d)", o.seed)
 	}
 	fmt.Fprintf(out, "\n%s; %s in all\n", verdict, part.Since(began))
@@ -151,8 +153,9 @@ func choose(only string, long bool) ([]entry, error) {
 	return nil, fmt.Errorf("there is no part %q; there are %s", only, strings.Join(names(), ", "))
 }
 
-// inLanes runs the parts and prints each when it has ended.
-func inLanes(ctx context.Context, chosen []entry, s part.Session, out io.Writer) (broken bool) {
+// inLanes runs the parts and prints each when it has ended. What was found is for the end, because a log is often kept
+// by its last lines.
+func inLanes(ctx context.Context, chosen []entry, s part.Session, out io.Writer) (found []string) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for lane := range lanes {
@@ -165,13 +168,27 @@ func inLanes(ctx context.Context, chosen []entry, s part.Session, out io.Writer)
 				ok := one(ctx, p, s, &said)
 				mu.Lock()
 				_, _ = out.Write(said.Bytes()) // standard output
-				broken = broken || !ok
+				if !ok {
+					found = append(found, violations(p.name, said.String())...)
+				}
 				mu.Unlock()
 			}
 		})
 	}
 	all.Wait()
-	return broken
+	return found
+}
+
+// violations are the first of what a part has told, a line each, and never none.
+func violations(name, said string) []string {
+	lines := []string{name + " broke a promise:"}
+	for line := range strings.Lines(said) {
+		line = strings.TrimRight(line, "\n")
+		if told := strings.TrimSpace(line); strings.HasPrefix(told, "VIOLAT") || strings.HasPrefix(told, "FAILED") {
+			lines = append(lines, line[:min(len(line), 400)])
+		}
+	}
+	return lines[:min(len(lines), 6)]
 }
 
 // one runs one part and reports whether all promises held.
