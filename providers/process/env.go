@@ -14,6 +14,7 @@ import (
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/process/child"
 	"github.com/bcc94042/instar/providers/process/environ"
+	"github.com/bcc94042/instar/providers/process/probe"
 )
 
 // checkSpec refuses what this gateway can never run.
@@ -27,7 +28,7 @@ func (c *Config) checkSpec(spec *service.Spec) error {
 	if c.Templates[spec.Image].Socket == SocketPublic && spec.Scale.Min > 1 {
 		return providers.Errorf(providers.Invalid, "scale: a program of the template %s has the public socket for itself", spec.Image)
 	}
-	if probes[spec.Probe.Kind()] == nil {
+	if !probe.Known(spec.Probe) {
 		return providers.Errorf(providers.Invalid, "probe: %q is not one of %s", spec.Probe.Type, strings.Join(service.ProbeTypes, ", "))
 	}
 	if p := spec.Probe.Path; p != "" && !strings.HasPrefix(p, "/") {
@@ -49,6 +50,9 @@ func (u *unit) environment(t Template, r *revision, port int) []string {
 	}
 	if t.Home {
 		env["HOME"] = u.home()
+	}
+	if t.Socket == SocketPort { // the forwarder, or the proxy, finds it there, and nobody else is to pass them by
+		env["HOST"] = "127.0.0.1"
 	}
 	maps.Copy(env, t.Env)
 	maps.Copy(env, r.Spec.Env)

@@ -12,6 +12,7 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/process/probe"
 )
 
 // Observe tells what runs, and asks through the public address whether it answers.
@@ -37,7 +38,7 @@ func (g *Gateway) Observe(ctx context.Context, req providers.ObserveRequest) (se
 	o.Route = machines.Unknown
 	if serves != nil && o.Ready != machines.Unknown {
 		o.Route = machines.False
-		if probe(ctx, serves.Spec.Probe, o.URL[len("http://"):]) == nil {
+		if probe.Ask(ctx, serves.Spec.Probe, o.URL[len("http://"):]) == nil {
 			o.Route = machines.True
 		}
 	}
@@ -142,7 +143,7 @@ func (u *unit) revisionStatus(r *revision) verdictOf {
 			return verdictOf{machines.False, service.ReasonExited, c.last + "; it is being restarted"}
 		case c.Process == nil:
 			return verdictOf{machines.Unknown, "Restarting", c.last}
-		case c.fails >= patienceOf(r.Spec.Probe).failures:
+		case c.fails >= probe.PatienceOf(r.Spec.Probe).Failures:
 			return verdictOf{machines.False, "Unhealthy", c.last}
 		}
 	}

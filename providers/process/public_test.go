@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -119,6 +120,9 @@ func TestARevisionKeepsTheKindOfItsSocket(t *testing.T) {
 			killed(t, first, o.URL)
 			await(t, g, req, converged(req))
 			require.Equal(t, answer, ask(t, o.URL), "of the next one")
+			env, err := os.ReadFile("/proc/" + itoa(pid(t, g, "default.web")) + "/environ")
+			require.NoError(t, err)
+			require.Equal(t, name == "ported", slices.Contains(strings.Split(string(env), "\x00"), "HOST=127.0.0.1"), "who listens by itself is told where")
 		})
 	}
 }

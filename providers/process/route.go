@@ -4,13 +4,13 @@ package process
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/bcc94042/instar/machines/service"
+	"github.com/bcc94042/instar/providers/process/probe"
 )
 
 // Reasons of revisions.
@@ -24,7 +24,7 @@ func forwarder() *revision {
 	return &revision{Name: forwarderName, Phase: serving, Spec: service.Spec{Probe: service.Probe{Path: "/-/ready"}}}
 }
 
-func (r *revision) deadline() time.Time { return r.Began.Add(patienceOf(r.Spec.Probe).startup) }
+func (r *revision) deadline() time.Time { return r.Began.Add(probe.PatienceOf(r.Spec.Probe).Startup) }
 
 // verdict is why a new revision has to be given up; empty while it has not.
 func (r *revision) verdict(crashes int, now time.Time) (reason, message string) {
@@ -38,7 +38,7 @@ func (r *revision) verdict(crashes int, now time.Time) (reason, message string) 
 		}
 	}
 	if now.After(r.deadline()) && !r.healthy() {
-		return service.ReasonProbeFailed, "not healthy after " + patienceOf(r.Spec.Probe).startup.String() + last
+		return service.ReasonProbeFailed, "not healthy after " + probe.PatienceOf(r.Spec.Probe).Startup.String() + last
 	}
 	return "", ""
 }
@@ -106,10 +106,7 @@ func (u *unit) direct(ctx context.Context, r *revision) (bool, error) {
 	if !ready {
 		return false, nil
 	}
-	if err := u.aim(ctx, f, targets); err != nil {
-		return false, err
-	}
-	return u.activate(ctx, []*copied{f})
+	return u.steer(ctx, f, targets)
 }
 
 // quits reports whether the copy was asked to end.
@@ -138,51 +135,6 @@ func (r *revision) targets() []string {
 		return healthy
 	}
 	return all
-}
-
-// aim tells the forwarder where to pass connections on to, if it does not know.
-func (u *unit) aim(ctx context.Context, f *copied, targets []string) error {
-	body, err := json.Marshal(targets)
-	if err != nil {
-		return err
-	}
-	address := u.addressOf(f)
-	if said := address + string(body); said != u.aimed { // only the loop uses it
-		if err := u.tell(ctx, f, "/-/targets", body); err != nil {
-			return err
-		}
-		u.aimed = said
-	}
-	return nil
-}
-
-// activate lets copies that share the public socket accept on it. It is done for each process that became healthy.
-func (u *unit) activate(ctx context.Context, copies []*copied) (bool, error) {
-	all := true
-	for _, c := range copies {
-		u.mu.Lock()
-		address, due := c.Address, c.ready && !c.active
-		all = all && (c.ready || c.active)
-		socket, adopted := u.socket, c.Process != nil && !c.Process.Own()
-		u.mu.Unlock()
-		if !due {
-			continue
-		}
-		if !adopted { // an adopted process accepts on the socket that it got once, maybe not on ours
-			if err := socket.listen(); err != nil {
-				return false, err
-			}
-		}
-		if err := u.tell(ctx, c, "/-/activate", nil); err != nil {
-			return false, err
-		}
-		u.mu.Lock()
-		if c.Address == address {
-			c.active = true
-		}
-		u.mu.Unlock()
-	}
-	return all, nil
 }
 
 // promote makes a revision the serving one. The lock is held.

@@ -21,6 +21,7 @@ import (
 	"github.com/bcc94042/instar/providers/process/builtin"
 	"github.com/bcc94042/instar/providers/process/child"
 	"github.com/bcc94042/instar/providers/process/logfile"
+	"github.com/bcc94042/instar/providers/process/probe"
 )
 
 // How soon a process that was never healthy is probed again.
@@ -166,23 +167,23 @@ func (u *unit) terminate(ctx context.Context, c *copied, p *child.Process) bool 
 
 // examine probes a copy until ctx ends, and notes what it finds. It returns before, with what the last probe has found, when the copy hangs.
 func (u *unit) examine(ctx context.Context, r *revision, c *copied) (last string) {
-	limits := patienceOf(r.Spec.Probe)
+	limits := probe.PatienceOf(r.Spec.Probe)
 	address := u.addressOf(c)
 	answered, quiet := false, &quiet{last: time.Now()}
 	for {
-		err := probe(ctx, r.Spec.Probe, address)
+		err := probe.Ask(ctx, r.Spec.Probe, address)
 		if ctx.Err() != nil {
 			return ""
 		}
 		answered = answered || err == nil
-		silence := quiet.probed(time.Now(), err == nil, limits.period+limits.timeout)
-		healthy := u.probed(c, err, limits.failures)
+		silence := quiet.probed(time.Now(), err == nil, limits.Period+limits.Timeout)
+		healthy := u.probed(c, err, limits.Failures)
 		if most := u.patient(r, c, answered); most > 0 && !healthy && silence > most {
-			return plain(err)
+			return probe.Plain(err)
 		}
-		wait := limits.period
+		wait := limits.Period
 		if !healthy {
-			wait = min(eager, limits.period)
+			wait = min(eager, limits.Period)
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -233,7 +234,7 @@ func (u *unit) probed(c *copied, err error, failures int) bool {
 		}
 	} else {
 		c.fails++
-		c.last = plain(err)
+		c.last = probe.Plain(err)
 		u.pardon(c)
 		c.ready = c.ready && c.fails < failures
 	}

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -311,4 +313,29 @@ func TestOnlyTheGatewaySteersAForwarder(t *testing.T) {
 	require.Equal(t, o.URL, await(t, g, next, converged(next)).URL)
 	require.Contains(t, ask(t, o.URL), "web-00002")
 	require.Contains(t, stateOf(t, g), secret, "of the same process")
+}
+
+// A program that did not know of the secret has had the forwarder meanwhile: nobody can steer it any more, so another takes its place.
+func TestAForwarderWhoseSecretIsLostIsReplaced(t *testing.T) {
+	t.Parallel()
+	c, req := config(t.TempDir()), apply("web", "ported", 1)
+	g, err := Open(c)
+	require.NoError(t, err)
+	_, err = g.Apply(t.Context(), req)
+	require.NoError(t, err)
+	o := await(t, g, req, converged(req))
+	require.NoError(t, g.Close(false))
+	path := filepath.Join(c.Dir, "default.web", "state.json")
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	secret := regexp.MustCompile(`,\s*"secret": "[^"]+"`)
+	require.Regexp(t, secret, string(raw))
+	require.NoError(t, os.WriteFile(path, secret.ReplaceAll(raw, nil), 0o600))
+	g = opened(t, c)
+	next := apply("web", "ported", 2)
+	_, err = g.Apply(t.Context(), next)
+	require.NoError(t, err)
+	require.Equal(t, o.URL, await(t, g, next, converged(next)).URL)
+	require.Contains(t, ask(t, o.URL), "web-00002")
+	require.Regexp(t, secret, stateOf(t, g))
 }

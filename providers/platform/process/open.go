@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -75,8 +74,7 @@ func Open(c Config) (*Apps, error) {
 	for version, p := range c.Versions {
 		t := process.Template{Command: p.Command, Env: p.Env, Socket: process.SocketPublic, Home: true, Limits: c.Limits, Hung: c.Hung}
 		if p.Port {
-			t.Socket, t.Env = process.SocketPort, map[string]string{"HOST": "127.0.0.1"}
-			maps.Copy(t.Env, p.Env)
+			t.Socket = process.SocketPort
 		}
 		templates[version] = t
 	}
