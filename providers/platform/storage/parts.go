@@ -58,7 +58,7 @@ func (p *parts) Read(into []byte) (int, error) {
 			return 0, io.EOF
 		}
 		m, err := p.of.GetMsg(p.ctx, p.next, jetstream.WithGetMsgSubject(p.subject))
-		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && (uint64(len(m.Data)) > p.left || m.Sequence < p.next) { // a sequence of its own is a header that was stored with it
+		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && (uint64(len(m.Data)) > p.left || m.Sequence+1 <= p.next) { // a sequence of its own is a header that was stored with it, and the highest has none behind it
 			return 0, errChanged
 		}
 		if err != nil {

@@ -262,7 +262,12 @@ func (s *S3) Read(ctx context.Context, b Bucket, each func(Object) error) error 
 			if err != nil {
 				return nil, refused(ctx, "read", b.ID, err)
 			}
-			return &told{from, func(err error) error { return refused(ctx, "read", b.ID, err) }}, nil
+			return &told{from, func(err error) error {
+				if said(err).Code == minio.NoSuchKey { // it was listed, so it was removed meanwhile: the next list is without it
+					return providers.Errorf(providers.Unavailable, "cannot read the bucket %s: %v", b.ID, err)
+				}
+				return refused(ctx, "read", b.ID, err)
+			}}, nil
 		}})
 		if err != nil {
 			return err

@@ -183,6 +183,24 @@ func TestABucketWithoutObjectsIsNobodys(t *testing.T) {
 	require.False(t, there)
 }
 
+// Who removes an object while the list that it was in is read has another try see what is there.
+func TestAnObjectThatIsRemovedMeanwhileIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	s := &storage.S3{Client: store(t)}
+	b, err := s.Ensure(t.Context(), storage.Spec{Name: "tenant-acme", Owner: "o"})
+	require.NoError(t, err)
+	require.NoError(t, suite(s).Put(t.Context(), b, "a", []byte("kept")))
+	err = s.Read(t.Context(), b, func(o storage.Object) error {
+		require.NoError(t, s.Client.RemoveObject(t.Context(), b.Name, "a", minio.RemoveObjectOptions{}))
+		from, err := o.Open()
+		require.NoError(t, err)
+		_, err = io.ReadAll(from)
+		require.NoError(t, from.Close())
+		return err
+	})
+	require.True(t, providers.IsUnavailable(err), "%v", err)
+}
+
 func TestAStoreThatIsGoneIsUnavailable(t *testing.T) {
 	t.Parallel()
 	c, err := minio.New("127.0.0.1:1", &minio.Options{Creds: credentials.NewStaticV4("key", "secret", ""), Region: "eu-central-1", MaxRetries: 1})

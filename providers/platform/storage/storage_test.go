@@ -128,9 +128,14 @@ func TestWhatATenantHasWrittenEndsNoConnection(t *testing.T) {
 	again.Header.Set("Nats-Sequence", "0")
 	_, err = e.JS.PublishMsg(t.Context(), again)
 	require.NoError(t, err)
+	last := nats.NewMsg("$O.tenant-acme.C.last")
+	last.Header.Set("Nats-Sequence", "18446744073709551615")
+	_, err = e.JS.PublishMsg(t.Context(), last)
+	require.NoError(t, err)
 	twice := sha256.Sum256([]byte("again again "))
 	for subject, info := range map[string]jetstream.ObjectInfo{
 		"again":        {ObjectMeta: jetstream.ObjectMeta{Name: "again"}, NUID: "again", Size: 12, Digest: "SHA-256=" + base64.URLEncoding.EncodeToString(twice[:])},
+		"last":         {ObjectMeta: jetstream.ObjectMeta{Name: "last"}, NUID: "last", Size: 12},
 		"long":         {ObjectMeta: jetstream.ObjectMeta{Name: long}, NUID: "plain", Size: 7, Digest: jetstream.GetObjectDigestValue(sum)},
 		"id":           {ObjectMeta: jetstream.ObjectMeta{Name: "id"}, NUID: long, Size: 7},
 		"all":          {ObjectMeta: jetstream.ObjectMeta{Name: "all"}, NUID: ">", Size: 7, Digest: jetstream.GetObjectDigestValue(sum)},
@@ -166,7 +171,7 @@ func TestWhatATenantHasWrittenEndsNoConnection(t *testing.T) {
 		return nil
 	}))
 	none := "cannot be read"
-	require.Equal(t, map[string]string{long[:9]: "one two", "again": none, "id": none, "all": none, "gone": none, "part": none, "linked": none, "a link": "a link", "far": "a link"}, got)
+	require.Equal(t, map[string]string{long[:9]: "one two", "again": none, "last": none, "id": none, "all": none, "gone": none, "part": none, "linked": none, "a link": "a link", "far": "a link"}, got)
 	require.False(t, e.JS.Conn().IsClosed())
 }
 
