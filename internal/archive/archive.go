@@ -19,6 +19,8 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"github.com/bcc94042/instar/internal/s3"
 )
 
 // Keep stores what fill writes, whole or not at all, and returns where it lies: "-" is standard output, s3://bucket/key an object, and
@@ -140,6 +142,9 @@ func syncDir(dir string) error {
 	return errors.Join(err, d.Close())
 }
 
+// within is for how long a store may say nothing; tests have less.
+var within = s3.Silent
+
 type object struct {
 	client      *minio.Client
 	bucket, key string
@@ -157,7 +162,7 @@ func parse(text string) (object, error) {
 	if err != nil {
 		return object{}, err
 	}
-	transport, err := minio.DefaultTransport(secure)
+	transport, err := s3.Transport(secure, within)
 	if err != nil {
 		return object{}, fmt.Errorf("cannot use %s: %w", text, err)
 	}

@@ -20,6 +20,8 @@ import (
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/internal/s3"
 )
 
 // store is one that speaks S3, which the environment leads to.
@@ -100,19 +102,28 @@ func TestReadingGoesOnOverALostConnection(t *testing.T) {
 	whole := strings.Repeat("0123456789abcdef", 1<<16)
 	var asked atomic.Int32
 	most := int32(2) // times that an answer is cut off
+	gone := func(*http.Request) <-chan struct{} { return nil }
 	store(t, func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != http.MethodGet || asked.Add(1) > most {
 				h.ServeHTTP(w, r)
 				return
 			}
-			h.ServeHTTP(&cutting{ResponseWriter: w, left: len(whole) / 4}, r)
+			h.ServeHTTP(&cutting{ResponseWriter: w, left: len(whole) / 4, gone: gone(r)}, r)
 		})
 	})
 	at, err := Keep(t.Context(), "s3://bkt/a", "name", nil, text(whole))
 	require.NoError(t, err)
 	require.True(t, whole == read(t, at))
 	require.EqualValues(t, most+1, asked.Load())
+
+	within = 500 * time.Millisecond
+	t.Cleanup(func() { within = s3.Silent })
+	gone = func(r *http.Request) <-chan struct{} { return r.Context().Done() }
+	asked.Store(0)
+	require.True(t, whole == read(t, at), "also over one that says nothing more")
+	require.EqualValues(t, most+1, asked.Load())
+	gone = func(*http.Request) <-chan struct{} { return nil }
 
 	most = 1 << 20
 	in, err := Open(t.Context(), at, nil)
@@ -130,12 +141,16 @@ func TestReadingGoesOnOverALostConnection(t *testing.T) {
 type cutting struct {
 	http.ResponseWriter
 	left int
+	gone <-chan struct{} // where there is one, the connection falls silent until then
 }
 
 func (c *cutting) Write(b []byte) (int, error) {
 	n, err := c.ResponseWriter.Write(b[:min(len(b), c.left)])
 	if c.left -= n; c.left == 0 {
 		_ = http.NewResponseController(c.ResponseWriter).Flush()
+		if c.gone != nil {
+			<-c.gone
+		}
 		panic(http.ErrAbortHandler)
 	}
 	return n, err

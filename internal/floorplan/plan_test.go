@@ -109,7 +109,7 @@ var plan = []room{
 	{path: "providers/platform/knative/clustertest", ours: []string{"providers/knative/knativetest", "providers/platform/app/apptest"}, outside: []string{testify}},
 	{path: "providers/platform/external", ours: []string{"internal/wait", "machines", "providers", "providers/platform/app", "providers/process/environ", "streams"}, outside: []string{natsgo}, tests: []string{"providers/platform/app/apptest", "providers/platform/process", "providers/process/builtin", "streams/embedded", "streams/streamstest"}},
 	{path: "providers/platform/export", ours: []string{"internal/ownfile", "providers", "providers/database/pg", "providers/platform/storage"}, outside: []string{pgx}, tests: []string{"internal/postgres", "providers/database/databasetest", "streams/embedded", "streams/streamstest"}},
-	{path: "providers/platform/storage", ours: []string{"internal/wait", "providers"}, outside: []string{natsgo, "github.com/minio/minio-go/v7"}, tests: []string{"providers/platform/storage/storagetest", "streams/embedded", "streams/streamstest"}},
+	{path: "providers/platform/storage", ours: []string{"internal/wait", "providers"}, outside: []string{natsgo, "github.com/minio/minio-go/v7"}, tests: []string{"internal/s3", "providers/platform/storage/storagetest", "streams/embedded", "streams/streamstest"}},
 	{path: "providers/platform/storage/storagetest", ours: []string{"providers", "providers/platform/storage"}, outside: []string{testify}},
 	{path: "providers/database/databasetest", ours: []string{"internal/postgres", "providers/database/..."}, outside: []string{pgx, testify}},
 
@@ -199,7 +199,7 @@ var plan = []room{
 	{path: "server/logs", ours: []string{"streams"}, outside: []string{natsgo}}, // the stream that has those of tasks and of instances
 	{path: "server/keyset", ours: []string{"providers/database/secret"}},
 	{path: "server/domains", ours: []string{"api", "api/admin", "api/limits", "api/problem", "internal/wait", "kv", "kv/certificates", "kv/index", "machines", "machines/domain", "providers/domain/...", "providers/guard", "server", "server/config", "server/keyset", "streams", "streams/publish"}, outside: []string{metrics}, tests: []string{"internal/authority", "machines/...", "server/...", "streams/..."}},
-	{path: "server/platform", ours: []string{"api", "api/logs", "api/rest", "internal/wait", "kv", "kv/index", "machines", "machines/database", "machines/domain", "machines/platform", "providers", "providers/domain", "providers/knative", "providers/platform/...", "providers/process", "server", "server/config", "server/domains", "server/logs", "server/tenants", "streams", "streams/publish"}, outside: []string{natsgo, "github.com/minio/minio-go/v7"}, tests: []string{"internal/authority", "internal/postgres", "machines/...", "providers/database/...", "providers/process/builtin", "server/...", "streams/..."}}, // it gives what these two have
+	{path: "server/platform", ours: []string{"api", "api/logs", "api/rest", "internal/s3", "internal/wait", "kv", "kv/index", "machines", "machines/database", "machines/domain", "machines/platform", "providers", "providers/domain", "providers/knative", "providers/platform/...", "providers/process", "server", "server/config", "server/domains", "server/logs", "server/tenants", "streams", "streams/publish"}, outside: []string{natsgo, "github.com/minio/minio-go/v7"}, tests: []string{"internal/authority", "internal/postgres", "machines/...", "providers/database/...", "providers/process/builtin", "server/...", "streams/..."}}, // it gives what these two have
 	{path: "server/relays", ours: []string{"api", "api/admin", "internal/postgres", "internal/wait", "kv", "kv/index", "machines", "machines/relay", "providers/relay", "server", "server/config", "streams/..."}, outside: []string{natsgo, pgx, uuid, metrics}},
 	{path: "server/builtin", ours: []string{"machines/...", "providers/process/builtin", "server/..."}},
 
@@ -210,7 +210,8 @@ var plan = []room{
 	{path: "cmd/instar/demo/platform", ours: []string{"cmd/instar/cli/command", "cmd/instar/demo", "internal/...", "machines", "machines/database", "machines/domain", "machines/platform", "machines/session", "providers/database/admin", "providers/domain", "server", "server/config", "server/domains", "server/platform", "server/tenants", "streams"}, outside: []string{anything}, tests: []string{"cmd/instar/demo/demotest", "server/builtin"}},
 	{path: "cmd/instar/demo/repositories", ours: []string{"cmd/instar/cli/command", "cmd/instar/demo", "internal/wait", "machines", "machines/queue", "machines/repository", "machines/task", "server", "server/config", "server/tasks"}, outside: []string{anything}, tests: []string{"cmd/instar/demo/demotest", "internal/lockedbuffer"}},
 	{path: "cmd/instar/demo/demotest", outside: []string{"github.com/spf13"}},
-	{path: "internal/archive", outside: []string{"github.com/minio/minio-go/v7", xsys, testify}},
+	{path: "internal/s3", outside: []string{"github.com/minio/minio-go/v7"}},
+	{path: "internal/archive", ours: []string{"internal/s3"}, outside: []string{"github.com/minio/minio-go/v7", xsys, testify}},
 	{path: "cmd/instar/internal/...", ours: []string{"cmd/instar/internal/..."}, outside: []string{"github.com/spf13", "go.yaml.in/yaml"}},
 
 	// What measures and tortures the program runs it as a process; it has modules of its own, for the sake of their libraries.

@@ -13,6 +13,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/internal/s3"
 	"github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/platform/storage"
@@ -34,7 +35,7 @@ func openBuckets(h *server.Host, js jetstream.JetStream, id string) (storage.Pro
 	if c.Credentials != "" {
 		keys = credentials.NewFileAWSCredentials(c.Credentials, "")
 	}
-	transport, err := storage.Transport(u.Scheme == "https", 0)
+	transport, err := s3.Transport(u.Scheme == "https", 0)
 	if err != nil {
 		return nil, fmt.Errorf("platform.storage: %w", err)
 	}

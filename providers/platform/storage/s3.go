@@ -296,3 +296,17 @@ func said(err error) (r minio.ErrorResponse) {
 	_ = errors.As(err, &r) // the zero value says it
 	return r
 }
+
+// told is the body of an object whose errors have the codes of this package.
+type told struct {
+	io.ReadCloser
+	tell func(error) error
+}
+
+func (t *told) Read(p []byte) (int, error) {
+	n, err := t.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = t.tell(err)
+	}
+	return n, err
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/internal/s3"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/platform/storage"
 	"github.com/bcc94042/instar/providers/platform/storage/storagetest"
@@ -44,7 +45,7 @@ func quiet(t *testing.T, h http.Handler, within time.Duration) *minio.Client {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
-	tr, err := storage.Transport(false, within)
+	tr, err := s3.Transport(false, within)
 	require.NoError(t, err)
 	t.Cleanup(tr.CloseIdleConnections)
 	c, err := minio.New(s.Listener.Addr().String(), &minio.Options{Creds: credentials.NewStaticV4("key", "secret", ""), Transport: tr, Region: "eu-central-1", MaxRetries: 2})

@@ -1,10 +1,9 @@
-package storage
+// Package s3 is what clients of stores that speak S3 have in common.
+package s3
 
 import (
 	"cmp"
 	"context"
-	"errors"
-	"io"
 	"net"
 	"net/http"
 	"time"
@@ -48,18 +47,4 @@ func (s *spoken) speaks(do func([]byte) (int, error), p []byte) (int, error) {
 		return 0, err
 	}
 	return do(p)
-}
-
-// told is the body of an object whose errors have the codes of this package.
-type told struct {
-	io.ReadCloser
-	tell func(error) error
-}
-
-func (t *told) Read(p []byte) (int, error) {
-	n, err := t.ReadCloser.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = t.tell(err)
-	}
-	return n, err
 }
