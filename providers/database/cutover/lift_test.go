@@ -2,6 +2,8 @@ package cutover_test
 
 import (
 	"context"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,13 +103,28 @@ func TestWhatIsLeftOfAFenceDoesNotFailItsEnd(t *testing.T) {
 	require.NoError(t, err)
 	_, err = long.Exec(t.Context(), `select from public.settings, public.lines, public.events, public.names, public.orders, public.remarks limit 0`)
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	require.NoError(t, s.Lift(ctx))
-	require.NoError(t, ctx.Err(), "it takes no longer than a moment")
-	for what, sql := range writes("acme") {
-		require.NoError(t, try(t, s.Address, sql), what)
+	direct := s.Address
+	through := func(drops func()) {
+		s.Address = databasetest.Through(t, direct, func(sql string) databasetest.Fault {
+			if strings.Contains(sql, "in access exclusive mode") {
+				drops()
+			}
+			return databasetest.None
+		})
 	}
+	var tries atomic.Int32
+	through(func() { tries.Add(1) })
+	require.NoError(t, s.Lift(t.Context()))
+	require.Positive(t, tries.Load())
+	require.Less(t, tries.Load(), int32(4*6), "each waits for 200 ms: within a moment not all tables are tried as often as by a sweep")
+	for what, sql := range writes("acme") {
+		require.NoError(t, try(t, direct, sql), what)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	through(cancel) // the time of whoever lifts it is over
+	require.NoError(t, s.Lift(ctx))
+	require.ErrorIs(t, ctx.Err(), context.Canceled, "while what is left was dropped")
 }
 
 // A fence is raised while what an earlier one has left is dropped: it waits for that, and stands.
