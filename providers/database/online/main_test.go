@@ -12,5 +12,5 @@ import (
 var suite = postgres.Suite{Config: databasetest.Config}
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(usual.Around(bounded.Around(small.Around(suite.Around(m)))))
+	goleak.VerifyTestMain(two.Around(usual.Around(bounded.Around(small.Around(suite.Around(m))))))
 }

@@ -4,6 +4,7 @@
 // The contract:
 //   - Publication, slot and subscription have names made of the session, are found again, and are removed by [Link.Remove] in the order in
 //     which nothing is left: also the slots of the initial copies of single tables.
+//   - Sessions subscribe one after the other on the server of the target, by a lock in the database that its address names: none counts on the workers that another one takes.
 //   - Only tables of kind tenant are replicated: a filter has no subqueries. A second slot notes the keys of all rows that are written
 //     ([Link.Note], [Link.Touched], [Link.Forget]), so that children are copied again row by row, and nothing else has to be compared under the fence.
 //   - [Link.Mark] writes a marker into a table of the publication. [Link.Arrived] returns when it is in the target, and with it all that was

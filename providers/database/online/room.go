@@ -80,24 +80,57 @@ func (l *Link) CheckTarget(ctx context.Context, server pg.Address) (problems []s
 	return problems, err
 }
 
-// room waits for other sessions, which may all have found room at the same moment before.
-func (l *Link) room(ctx context.Context, conn *pgx.Conn) error {
-	for until := time.Now().Add(l.patience()); ; {
+// room waits for other sessions until there is room, and does something with it before another one looks: what that needs is counted from then on.
+func (l *Link) room(ctx context.Context, conn *pgx.Conn, do func() error) error {
+	server := l.Target
+	server.Database = "" // where all sessions meet: a lock is of one database
+	return l.on(ctx, server, func(lock *pgx.Conn) error {
+		for until := time.Now().Add(l.patience()); ; {
+			lacks, err := l.enter(ctx, lock, conn, do)
+			if err != nil || len(lacks) == 0 {
+				return err
+			}
+			if time.Now().After(until) {
+				return pg.Later(5*time.Second, "there was no room to replicate for %s: %s", l.patience(), strings.Join(lacks, "; "))
+			}
+			if err := wait.Pause(ctx, 100*time.Millisecond); err != nil {
+				return fmt.Errorf("%s: %w", strings.Join(lacks, "; "), err)
+			}
+		}
+	})
+}
+
+// held is how long a session has the lock of those who look for room at most, also one that is frozen: without it, it may go on beside another one.
+const held = 30 * time.Second
+
+// enter does something where there is room, or says what lacks.
+func (l *Link) enter(ctx context.Context, lock, conn *pgx.Conn, do func() error) (lacks []string, err error) {
+	done := false
+	err = pgx.BeginFunc(ctx, lock, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, fmt.Sprintf(`set local lock_timeout = %d`, l.patience().Milliseconds())); err != nil {
+			return err
+		}
+		if err := pg.Alone(ctx, tx, "instar.subscription"); err != nil {
+			return fmt.Errorf("cannot wait for other sessions that look for room to replicate: %w", err)
+		}
+		if err := pg.Brief(ctx, tx, held); err != nil {
+			return err
+		}
 		w, err := l.workers(ctx, conn)
 		if err != nil {
 			return err
 		}
-		lacks := w.lacks()
-		if len(lacks) == 0 {
+		if lacks = w.lacks(); len(lacks) > 0 {
 			return nil
 		}
-		if time.Now().After(until) {
-			return pg.Later(5*time.Second, "there was no room to replicate for %s: %s", l.patience(), strings.Join(lacks, "; "))
-		}
-		if err := wait.Pause(ctx, 100*time.Millisecond); err != nil {
-			return fmt.Errorf("%s: %w", strings.Join(lacks, "; "), err)
-		}
+		err = do()
+		done = err == nil
+		return err
+	})
+	if done { // whatever has become of the lock
+		return nil, nil
 	}
+	return lacks, err
 }
 
 func (l *Link) patience() time.Duration { return cmp.Or(l.Patience, time.Minute) }
@@ -145,16 +178,15 @@ func (l *Link) Subscribe(ctx context.Context) error {
 		if err != nil || there {
 			return err
 		}
-		if err := l.room(ctx, conn); err != nil {
-			return err
-		}
-		// The slot is there already: where both databases are in one cluster, making it here would wait for this very statement.
-		_, err = conn.Exec(ctx, fmt.Sprintf(`create subscription %[1]s connection %[2]s publication %[1]s with (create_slot = false, slot_name = %[3]s, copy_data = true)`,
-			pg.Ident(l.Name()), pg.Literal(from), pg.Literal(l.Name())))
-		if err != nil {
-			return fmt.Errorf("cannot subscribe: %w", err)
-		}
-		return nil
+		return l.room(ctx, conn, func() error {
+			// The slot is there already: where both databases are in one cluster, making it here would wait for this very statement.
+			_, err := conn.Exec(ctx, fmt.Sprintf(`create subscription %[1]s connection %[2]s publication %[1]s with (create_slot = false, slot_name = %[3]s, copy_data = true)`,
+				pg.Ident(l.Name()), pg.Literal(from), pg.Literal(l.Name())))
+			if err != nil {
+				return fmt.Errorf("cannot subscribe: %w", err)
+			}
+			return nil
+		})
 	})
 }
 

@@ -20,6 +20,9 @@ import (
 // small is a server that has one worker of logical replication: one that applies leaves none to copy.
 var small = postgres.Suite{Config: with("max_logical_replication_workers", "1")}
 
+// two is a server on which one session replicates at a time.
+var two = postgres.Suite{Config: with("max_logical_replication_workers", "2")}
+
 // usual is a server with as many workers as Postgres comes with.
 var usual = postgres.Suite{Config: with("max_logical_replication_workers", "4")}
 
@@ -102,4 +105,34 @@ func TestASessionWaitsForTheCopiesOfAnother(t *testing.T) {
 		require.NoError(t, l.AwaitCopy(t.Context()))
 		require.NoError(t, l.Remove(t.Context()))
 	}
+}
+
+// Two who look for room at the same moment do not both find the same: the second waits for the subscription of the first, and then for its end.
+func TestRoomIsGivenOnce(t *testing.T) {
+	t.Parallel()
+	first, second := link(t, &two, "s12"), link(t, &two, "s13")
+	server := pg.Address{DSN: two.Cluster(t).DSN("postgres")}
+	for _, l := range []*online.Link{first, second} {
+		l.Target = pg.Address{DSN: server.DSN, Database: databasetest.Ask(t, l.Target, `select current_database()`)}
+		require.NoError(t, l.Publish(t.Context()))
+		require.NoError(t, l.Slot(t.Context()))
+	}
+	direct := first.Target
+	through, at, goesOn := databasetest.Freeze(t, direct, "max_logical_replication_workers") // there is room: next it subscribes
+	first.Target = through
+	ended := map[*online.Link]chan error{first: make(chan error, 1), second: make(chan error, 1)}
+	subscribe := func(l *online.Link) { go func() { ended[l] <- l.Subscribe(t.Context()) }() }
+	subscribe(first)
+	<-at
+	subscribe(second)
+	databasetest.AwaitLock(t, server, `%pg_advisory_xact_lock%`)
+	goesOn()
+	require.NoError(t, <-ended[first])
+	first.Target = direct
+	require.NoError(t, first.AwaitCopy(t.Context()))
+	require.Equal(t, first.Name(), databasetest.Ask(t, server, `select string_agg(subname, ' ') from pg_subscription`), "which has the room")
+	require.NoError(t, first.Remove(t.Context()))
+	require.NoError(t, <-ended[second])
+	require.NoError(t, second.AwaitCopy(t.Context()))
+	require.NoError(t, second.Remove(t.Context()))
 }
