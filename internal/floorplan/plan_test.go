@@ -149,6 +149,7 @@ var plan = []room{
 	{path: "consumers/prober/pool", ours: []string{"internal/panics", "machines/instance"}},
 	{path: "consumers/prober", ours: []string{"internal/panics", "internal/strictjson", "consumers", "consumers/cluster", "consumers/prober/...", "machines", "machines/instance", "machines/preservation", "streams", "streams/publish", "kv", "kv/index"}, outside: []string{natsgo, otel}, tests: []string{"consumers/engine", "machines/...", "providers/probe"}},
 	// Tasks are scheduled and repositories derived by what knows both; the decisions themselves are pure.
+	{path: "consumers/orchestrator/lost"},
 	{path: "consumers/orchestrator/presence", outside: []string{natsgo}, tests: []string{"streams", "streams/embedded"}},
 	{path: "consumers/orchestrator/schedule"},
 	{path: "consumers/orchestrator/tally", ours: []string{"machines/repository"}},
