@@ -8,6 +8,6 @@
 //     not seen to arrive is sent again. The table of machines/task takes each start once.
 //   - It decides nothing about tasks but when they start; it cancels those of a batch that stops, and those of a repository that is deleted.
 //
-// Package schedule decides who is next, package tally counts. The slots are in the bucket [Slots] (ledger.go). A change of a task goes from loop.go by tasks.go into both; grants
+// Package schedule decides who is next, package tally counts, package lost has the tasks whose repository is not there. The slots are in the bucket [Slots] (ledger.go). A change of a task goes from loop.go by tasks.go into both; grants
 // leave by start.go, and what repositories are told by repositories.go.
 package orchestrator

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/orchestrator/lost"
 	"github.com/bcc94042/instar/consumers/orchestrator/presence"
 	"github.com/bcc94042/instar/consumers/orchestrator/schedule"
 	"github.com/bcc94042/instar/consumers/orchestrator/tally"
@@ -103,7 +104,7 @@ type loop struct {
 	loading bool                       // nothing is sent for the sake of a batch
 	needs   dependencies               // what all tasks run after
 	passed  string                     // the last task that was looked at by expire
-	lonely  map[string]time.Time       // tasks whose repository was not seen, and since when
+	lonely  *lost.List                 // tasks whose repository was not seen
 	batches map[string]map[string]bool // tasks of a batch that are queued, by <namespace>.<repository>/<batch>
 	batchOf map[string]string
 	stops   map[string]stop   // by batch, the failed task that stops it
@@ -120,7 +121,7 @@ type loop struct {
 func (o *Orchestrator) begin(ctx context.Context) *loop {
 	l := &loop{
 		Orchestrator: o, ctx: ctx, tally: tally.New(),
-		repos: map[string]*repo{}, names: entryNames{lists: map[[3]string][]string{}, elsewhere: o.Elsewhere}, pools: map[string]string{}, dirty: map[string]struct{}{}, lonely: map[string]time.Time{}, later: map[string]time.Time{}, types: map[string]*queue.Data{}, runs: newDependencies(), blocked: newDependencies(), needs: newDependencies(), batches: map[string]map[string]bool{}, batchOf: map[string]string{}, stops: map[string]stop{}, stopOf: map[string]string{},
+		repos: map[string]*repo{}, names: entryNames{lists: map[[3]string][]string{}, elsewhere: o.Elsewhere}, pools: map[string]string{}, dirty: map[string]struct{}{}, lonely: lost.New(), later: map[string]time.Time{}, types: map[string]*queue.Data{}, runs: newDependencies(), blocked: newDependencies(), needs: newDependencies(), batches: map[string]map[string]bool{}, batchOf: map[string]string{}, stops: map[string]stop{}, stopOf: map[string]string{},
 		answers: make(chan answer, mostAsked), asked: make(chan *nats.Msg, mostQuestions), limits: func() error { return nil },
 	}
 	l.sched = schedule.New(queue.DefaultAging, func(key string) bool {

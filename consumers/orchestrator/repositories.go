@@ -95,6 +95,7 @@ func (l *loop) repository(item index.Item, deleted bool) {
 		return
 	}
 	l.dirty[item.Key] = struct{}{}
+	l.lonely.Changed(item.Key)
 	if deleted || d == nil || item.State == repository.Deleted {
 		delete(l.repos, item.Key)
 		l.sched.ForgetRepository(item.Key)
