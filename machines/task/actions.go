@@ -75,11 +75,11 @@ func reschedule(s *step) {
 }
 
 func schedule(s *step) {
-	b := machines.Body[ScheduleBody](s)
+	d := s.Data
 	s.NextGeneration()
-	s.Data.Cron, s.Data.TimeZone = b.Cron, b.TimeZone
-	s.Data.NextRun = next(b.Cron, b.TimeZone, s.Now())
-	s.Detail(EventScheduled, map[string]any{"cron": b.Cron, "timeZone": b.TimeZone, "nextRun": s.Data.NextRun})
+	d.Cron, d.TimeZone = machines.Body[ScheduleBody](s).Times()
+	d.NextRun = next(d.Cron, d.TimeZone, s.Now())
+	s.Detail(EventScheduled, map[string]any{"cron": d.Cron, "timeZone": d.TimeZone, "nextRun": d.NextRun})
 }
 
 // Attempts.

@@ -159,8 +159,20 @@ type SnoozeBody struct {
 
 // ScheduleBody is the body of schedule.
 type ScheduleBody struct {
-	Cron     string `json:"cron,omitempty" maxLength:"128" example:"0 3 * * *" doc:"Empty ends the schedule"`
-	TimeZone string `json:"timeZone,omitempty" maxLength:"64" doc:"UTC by default"`
+	Cron     *string `json:"cron,omitempty" maxLength:"128" example:"0 3 * * *" doc:"An empty text ends the schedule, whatever its time zone"`
+	TimeZone string  `json:"timeZone,omitempty" maxLength:"64" doc:"Of cron; UTC by default"`
+}
+
+// Times are what the body asks for. An empty cron takes the time zone away, which is there from before where a body is laid over what a task has; one that is left out does not, so that nobody ends a schedule
+// by its time zone alone.
+func (b *ScheduleBody) Times() (cron, zone string) {
+	switch {
+	case b.Cron == nil:
+		return "", b.TimeZone
+	case *b.Cron == "":
+		return "", ""
+	}
+	return *b.Cron, b.TimeZone
 }
 
 // Started is the body of started: a slot is taken for this try of a queued task.
@@ -233,7 +245,8 @@ func (b *SnoozeBody) Validate() *machines.Refusal {
 // Validate checks what the types cannot say.
 func (b *ScheduleBody) Validate() *machines.Refusal {
 	var f machines.Findings
-	checkCron(&f, b.Cron, b.TimeZone)
+	cron, zone := b.Times()
+	checkCron(&f, cron, zone)
 	return f.Refusal()
 }
 

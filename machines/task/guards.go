@@ -120,8 +120,8 @@ func (d *Data) record(id string) *Record {
 }
 
 var sameSchedule = &guard{Name: "nothing new", Holds: func(s *step) bool {
-	b := machines.Body[ScheduleBody](s)
-	return b.Cron == s.Data.Cron && b.TimeZone == s.Data.TimeZone
+	cron, zone := machines.Body[ScheduleBody](s).Times()
+	return cron == s.Data.Cron && zone == s.Data.TimeZone
 }}
 
 // bare: it has never run, so there is nothing to erase.

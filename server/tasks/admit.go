@@ -62,7 +62,7 @@ func (d *door) admit(cmd publish.Command) error {
 	case task.CommandSchedule:
 		var b task.ScheduleBody
 		if json.Unmarshal(cmd.Body, &b) == nil && b.Validate() == nil {
-			return comes(b.Cron, b.TimeZone)
+			return comes(b.Times())
 		}
 	}
 	brief := d.queues(cmd)

@@ -180,6 +180,9 @@ func cron(p *place) {
 	p.is("tick", "succeeded")
 	p.refused(422, "POST", "/v1/repositories/a/tasks/tick/schedule", `{"cron":"every day"}`)
 	p.refused(422, "POST", "/v1/repositories/a/tasks/tick/schedule", `{"cron":"0 3 * * *","timeZone":"Mars/North"}`)
+	p.post("/v1/repositories/a/tasks/tick/schedule", `{"cron":"0 3 * * *","timeZone":"Europe/Berlin"}`)
+	p.post("/v1/repositories/a/tasks/tick/schedule", `{"cron":"","timeZone":"Europe/Berlin"}`)
+	require.Nil(p.t, p.data("tick", "timeZone"))
 	require.Nil(p.t, p.data("tick", "nextRun"))
 }
 

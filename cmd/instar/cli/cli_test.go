@@ -82,6 +82,7 @@ func TestGolden(t *testing.T) {
 		{file: "replace-key", args: "repository configure shop --url= --idempotency-key k1 -n prod"},
 		{file: "replace-nothing", args: "repository configure shop"},
 		{file: "replace-file", stdin: "weight: 3", args: "repository configure shop -f - --if-match 41"},
+		{file: "replace-empty", args: "task schedule shop/lint --cron="},
 		{file: "exists", args: "service create ready --image hello"},
 		{file: "exists-another", args: "service create claimed --image hello"},
 		{file: "missing-another", args: "service create orphan --image hello"},

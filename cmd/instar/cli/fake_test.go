@@ -59,6 +59,12 @@ func newFake(t *testing.T) *fake {
 	mux.HandleFunc("GET /v1/repositories/{id}", func(w http.ResponseWriter, r *http.Request) { // it changes all the time
 		answer(w, 200, fmt.Sprintf(`{"machine":"repository","namespace":"default","id":"shop","state":"ready","version":3,"generation":2,"revision":%d,"labels":{"team":"web"},"data":{"url":"/srv/git/shop","analyses":["lines"],"weight":100,"tasks":{"queued":1}}}`, 40+f.times(r.URL.Path)/2))
 	})
+	mux.HandleFunc("GET /v1/repositories/shop/tasks/lint", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, 200, `{"machine":"task","namespace":"default","parent":"shop","id":"lint","state":"pending","version":3,"generation":2,"revision":7,"data":{"type":"lint","cron":"0 3 * * *","timeZone":"Europe/Berlin"}}`)
+	})
+	mux.HandleFunc("POST /v1/repositories/shop/tasks/lint/schedule", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, 200, `{"outcome":"applied","state":"pending","version":4,"revision":8,"generation":3,"commandId":"c1"}`)
+	})
 	mux.HandleFunc("POST /v1/repositories/{id}/configure", func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("If-Match") == `"40"` {
 			answer(w, 412, problemJSON("precondition-failed", 412, "the entity is at another revision", ""))

@@ -79,7 +79,7 @@ func onto(s *command.Session, m *machines.Machine, c machines.Command, at string
 		return body, "", nil
 	}
 	if says, err := form.Object(body); err == nil && len(says) == 0 {
-		return nil, "", command.Usagef("no flag says what to change")
+		return nil, "", command.Usagef("no flag says what to change; one with an empty text takes away what it names")
 	}
 	has, err := form.Object(e.Data)
 	if err != nil {
