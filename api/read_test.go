@@ -346,6 +346,10 @@ func TestWhatIsNotThere(t *testing.T) {
 	a := b.get("/v1/gadgets/a/create")
 	a.problem(t, 405, "method-not-allowed")
 	require.Equal(t, "POST", a.Header.Get("Allow"))
+	for path, begins := range map[string]string{"/v1/gadgets": "create is POST /v1/gadgets/{id}/create", "/v1/parts": "mount is POST /v1/gadgets/{gadget}/parts/{id}/mount", "/v1/gadgets/a/parts": "mount is POST /v1/gadgets/{gadget}/parts/{id}/mount"} {
+		require.Equal(t, "the path is not offered for this method; "+begins, b.do("POST", path, "{}").problem(t, 405, "method-not-allowed")["detail"])
+	}
+	require.Equal(t, "the path is not offered for this method", b.do("PUT", "/v1/gadgets/gadgets", "{}").problem(t, 405, "method-not-allowed")["detail"])
 	require.Equal(t, "/docs", b.get("/").Header.Get("Location"))
 	require.Equal(t, "abc-1", b.get("/nope", "X-Request-Id", "abc-1").Header.Get("X-Request-Id"))
 	require.NotEqual(t, "a b", b.get("/nope", "X-Request-Id", "a b").Header.Get("X-Request-Id"))

@@ -198,6 +198,7 @@ func saneID(id string) bool {
 // unmatched answers what no operation took: the path does not exist, or not for this method.
 func (rt *Router) unmatched(w http.ResponseWriter, r *http.Request) {
 	var allow []string
+	detail := "the path is not offered for this method"
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
 		probe := r.Clone(r.Context())
 		probe.Method = method
@@ -205,6 +206,7 @@ func (rt *Router) unmatched(w http.ResponseWriter, r *http.Request) {
 			allow = append(allow, method)
 			if method == http.MethodGet {
 				allow = append(allow, http.MethodHead)
+				detail += rt.begins(pattern)
 			}
 		}
 	}
@@ -213,7 +215,18 @@ func (rt *Router) unmatched(w http.ResponseWriter, r *http.Request) {
 		problem.New(machines.CodeNotFound, rt.server.noPath(r.URL.Path)).Write(w, r, id)
 		return
 	}
-	problem.New(problem.CodeMethod, "the path is not offered for this method").With("Allow", strings.Join(allow, ", ")).Write(w, r, id)
+	problem.New(problem.CodeMethod, detail).With("Allow", strings.Join(allow, ", ")).Write(w, r, id)
+}
+
+// begins says how the life begins of what the pattern of a list has: of what is below a parent the path is another one than that of the list of all.
+func (rt *Router) begins(list string) string {
+	said := ""
+	for _, route := range rt.Routes {
+		if birth, _ := route.Op.Extensions["x-birth"].(bool); birth && strings.HasSuffix(route.Op.Path, list[strings.LastIndex(list, "/"):]+"/{id}/"+route.Command) {
+			said += "; " + route.Command + " is " + route.Op.Method + " " + route.Op.Path
+		}
+	}
+	return said
 }
 
 // noPath is what is said of a path that is not there.
