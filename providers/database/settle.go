@@ -86,39 +86,17 @@ func (j *job) led(ctx context.Context, now cutover.Runtime) error {
 
 // had is the epoch under which the tenant was sent to the session's database: what the session knows, or what applications were told last. 0 is not known.
 func (j *job) had(ctx context.Context) (int64, error) {
-	last, err := j.lastTold(ctx)
+	if j.Last == nil {
+		return j.body.Epoch, nil
+	}
+	last, err := j.Last(ctx, j.body.Request.EnterpriseID)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("it cannot be seen where applications were told that the tenant is: %w", err)
 	}
 	if j.source.Leads(last) != j.name {
 		last.Epoch = 0
 	}
 	return max(j.body.Epoch, last.Epoch), nil
-}
-
-// lastTold is what applications were told last: the zero value where nobody is told.
-func (j *job) lastTold(ctx context.Context) (last cutover.Runtime, err error) {
-	if j.Last == nil {
-		return last, nil
-	}
-	if last, err = j.Last(ctx, j.body.Request.EnterpriseID); err != nil {
-		err = fmt.Errorf("it cannot be seen where applications were told that the tenant is: %w", err)
-	}
-	return last, err
-}
-
-// correct tells applications that the tenant is in the shared database, as that says, where they were told otherwise last: in an earlier life, which somebody has ended by hand and led the row back under no higher epoch, that nobody follows. They would write on in
-// the database that this life copies to, and an undo of this one would take what they were told for its own switch. One that does not acknowledge holds nothing back: the role gets a new password.
-func (j *job) correct(ctx context.Context) error {
-	last, err := j.lastTold(ctx)
-	if err != nil || last.DatabaseName == "" {
-		return err
-	}
-	_, err = j.announce(ctx)
-	if unheard := (*UnheardError)(nil); errors.As(err, &unheard) {
-		err = nil
-	}
-	return err
 }
 
 // unseen is why it is not known what the tenant has written.

@@ -34,9 +34,6 @@ func (j *job) allocate(ctx context.Context) (any, error) {
 	if err := j.elsewhere(ctx); err != nil {
 		return nil, err
 	}
-	if err := j.correct(ctx); err != nil {
-		return nil, err
-	}
 	hash, err := j.Migrations.Hash()
 	if err != nil {
 		return nil, err

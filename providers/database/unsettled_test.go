@@ -1,16 +1,12 @@
 package database_test
 
 import (
-	"context"
-	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database"
-	"github.com/bcc94042/instar/providers/database/cutover"
 	"github.com/bcc94042/instar/providers/database/databasetest"
 	"github.com/bcc94042/instar/providers/database/pg"
 )
@@ -112,60 +108,6 @@ func TestAFailedSwitchThatWasTakenBackByHandIsNotTakenForSettled(t *testing.T) {
 	s.command("rollback", `{}`)
 	require.Equal(t, machine.RollbackStuck, s.e.Data.(*machine.Data).Phase, s.e.State)
 	require.Contains(t, s.e.Data.(*machine.Data).Undone[0].Error, "it cannot be told what the tenant has written")
-}
-
-// What an earlier life had applications told, and somebody has taken back by hand under no higher epoch, is corrected when the next one begins: applications follow it, and a switch that fails before it is done can be taken back.
-func TestALifeIsNotTakenForTheOneBeforeIt(t *testing.T) {
-	t.Parallel()
-	byHand := map[string]string{
-		"gone-before":    `delete from public.tenant_runtime`,
-		"shared-before":  `update public.tenant_runtime set isolation_mode = 'shared', database_id = null, database_host = null, database_name = null`,
-		"unknown-before": `update public.tenant_runtime set isolation_mode = 'shared', database_id = null, database_host = null, database_name = null, epoch = 0`,
-	}
-	for tenant, sql := range byHand {
-		t.Run(tenant, func(t *testing.T) {
-			t.Parallel()
-			var f *faulty
-			var lifts atomic.Bool
-			f = setupFaulty(t, tenant, none, func(sql string) databasetest.Fault {
-				if strings.Contains(sql, "setval") && lifts.CompareAndSwap(true, false) { // after the comparison
-					if err := exec(f.t, f.source, unfence); err != nil {
-						t.Error(err)
-					}
-				}
-				return databasetest.None
-			})
-			var last cutover.Runtime
-			f.p.Last = func(context.Context, string) (cutover.Runtime, error) { return last, nil }
-			f.p.Told = func(ctx context.Context, r database.Route) error {
-				if last.Epoch > r.Epoch || last.Epoch == r.Epoch && last.DatabaseName != r.DatabaseName {
-					return &database.BehindError{Epoch: last.Epoch}
-				}
-				last = r.Runtime
-				return refusesOwn(ctx, r)
-			}
-			shared := f.rows("")
-			f.command("request", `{"mode":"offline"}`)
-			f.goesOn(machine.Failed)
-			require.Equal(t, cutover.Dedicated, last.IsolationMode)
-			before := last.Epoch
-			databasetest.Exec(t, f.source, sql)
-			databasetest.Exec(t, f.source, unfence)
-			f.command("resolve", `{"outcome":"rolled_back"}`)
-			require.Equal(t, machine.RolledBack, f.e.State)
-
-			lifts.Store(true)
-			f.command("request", `{"mode":"offline"}`)
-			f.goesOn(machine.Failed)
-			require.Equal(t, machine.CodeUnfenced, f.e.LastError.Code, "%v", f.e.LastError)
-			require.Equal(t, cutover.Shared, last.IsolationMode, "where it is")
-			require.Greater(t, last.Epoch, before, "so that applications follow")
-			f.command("rollback", `{}`)
-			require.Equal(t, machine.RolledBack, f.e.State, "%+v", f.e.Data.(*machine.Data).Undone)
-			require.Equal(t, shared, f.rows(""))
-			require.NoError(t, exec(t, f.source, `update public.settings set value = 'x' where enterprise_id = `+pg.Literal(tenant)))
-		})
-	}
 }
 
 func kindsOf(left []database.Leftover) (kinds []string) {
