@@ -339,5 +339,17 @@ test('what is made of a machine is of its new table when the stream begins anew,
     if (entered) assert.equal(await page.locator('dialog input').first().inputValue(), 'kept');
     await page.close();
   }
+  changed = false;
+  const page = await openPage(context, server, '/ui/machines');
+  await page.click('.pill:has-text("Live")');
+  let asked = 0;
+  page.on('request', (r) => { if (r.url().endsWith('/v1/machines')) asked++; });
+  changed = true;
+  const again = page.waitForRequest((r) => r.url().endsWith('/v1/session')); // which is asked when the stream has begun anew
+  await page.evaluate(() => window.end());
+  await again;
+  assert.equal(asked, 0, 'nothing that is shown changes in a pause');
+  await page.click('.pill:has-text("Paused")');
+  await page.waitForSelector(`.machine-doc >> text=${text}`);
   await context.close();
 });

@@ -69,6 +69,12 @@ onPage('a command that replaces what there is keeps what nobody touches', async 
   assert.deepEqual(await labels() ?? {}, {}, 'nor is what was taken away kept');
 });
 
+onPage('a text that is taken away from what is there is said to be empty', async (page) => {
+  await act(page, 'task/shop/nightly', 'schedule', (d) => field(d, 'Cron').fill(''));
+  const task = await dataOf('repositories/shop/tasks/nightly');
+  assert.deepEqual([task.cron, task.timeZone], [undefined, undefined]);
+});
+
 onPage('a command that is about this time begins with nothing of the last one', async (page) => {
   assert.equal((await server.ask('/v1/repositories/shop/tasks/nightly/cancel', {})).status, 200);
   await act(page, 'task/shop/nightly', 'run', async (d) => assert.equal(await field(d, 'Batch').inputValue(), ''));

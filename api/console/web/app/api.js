@@ -1,8 +1,8 @@
 // The API, as any client has it. get(path, query) and send(method, path, {body, headers, query}) answer {data, text, etag, status, headers} or throw a Problem
 // (RFC 9457). Machines are loaded once (machines()), and anew for what ofMachines keeps, and their paths made here (collection, entityPath), as those of pages (pageOf). session says who asks.
-import { useEffect } from './base.js';
+import { useEffect, useRef } from './base.js';
 import { again, connection } from './live.js';
-import { store } from './store.js';
+import { paused, store } from './store.js';
 
 /** Problem is an answer that is an error: status, code, title, detail, errors, currentState, allowedCommands, requestId as the API has them, and replayed: whether it was kept under an Idempotency-Key. */
 export class Problem extends Error {
@@ -129,6 +129,7 @@ export class Key {
 }
 
 let cached; // of all machines
+const known = new Map(); // each as it was last, with its JSON: one that has not changed stays the same, and so does what was drawn of it
 const schemas = new Map();
 const forgotten = store(0); // how often
 
@@ -146,15 +147,28 @@ connection.follow((is) => { // where a server has a new machine, or is a new one
   begun = true;
 });
 
-/** ofMachines has a resource loaded anew when machines are forgotten: what was made from their tables would be of those before. It keeps what it has until then, and what is entered. */
+/** ofMachines has a resource loaded anew when machines are forgotten, or after a pause: what was made from their tables would be of those before. It keeps what it has until then, and what is entered. */
 export function ofMachines(resource) {
-  useEffect(() => forgotten.follow(resource.reload), []);
+  const seen = useRef(forgotten.get());
+  useEffect(() => {
+    const look = () => {
+      if (paused.get() || seen.current === forgotten.get()) return;
+      seen.current = forgotten.get();
+      resource.reload();
+    };
+    const ends = [forgotten.follow(look), paused.follow(look)];
+    return () => ends.forEach((end) => end());
+  }, []);
   return resource;
 }
 
 /** machines are the tables of all machines. */
 export function machines() {
-  cached ??= get('/v1/machines').then(({ data }) => data.items, (e) => { cached = undefined; throw e; });
+  cached ??= get('/v1/machines').then(({ data }) => data.items.map((m) => {
+    const text = JSON.stringify(m);
+    if (known.get(m.name)?.text !== text) known.set(m.name, { text, m });
+    return known.get(m.name).m;
+  }), (e) => { cached = undefined; throw e; });
   return cached;
 }
 
