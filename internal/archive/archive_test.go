@@ -122,7 +122,7 @@ func TestReadingGoesOnOverALostConnection(t *testing.T) {
 	gone = func(r *http.Request) <-chan struct{} { return r.Context().Done() }
 	asked.Store(0)
 	require.True(t, whole == read(t, at), "also over one that says nothing more")
-	require.EqualValues(t, most+1, asked.Load())
+	require.Greater(t, asked.Load(), most)
 	gone = func(*http.Request) <-chan struct{} { return nil }
 
 	most = 1 << 20

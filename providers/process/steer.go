@@ -19,17 +19,17 @@ import (
 // errStranger is of a process that does not know who steers it.
 var errStranger = errors.New("the process takes no orders from this server")
 
-// steer has a forwarder pass connections on to targets, and accept. It reports false while that needs time. One that takes no orders is ended, for another to take its place: an earlier program has
-// had it meanwhile, and did not write down the secret that it did not know of.
+// steer has a forwarder pass connections on to targets, and accept. It reports false while that needs time. One that was adopted and takes no orders is ended, for another to take its place: an earlier program has
+// had it meanwhile, and did not write down the secret that it did not know of. What this program has started is not: the next one would do the same.
 func (u *unit) steer(ctx context.Context, f *copied, targets []string) (done bool, err error) {
 	if err = u.aim(ctx, f, targets); err == nil {
 		done, err = u.activate(ctx, []*copied{f})
 	}
-	if !errors.Is(err, errStranger) {
-		return done, err
-	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if !errors.Is(err, errStranger) || f.Process == nil || f.Process.Own() {
+		return done, err
+	}
 	u.log.Warn("the forwarder is ended, and another started", "why", err)
 	f.end(false)
 	return false, nil
