@@ -96,6 +96,37 @@ onPage('nothing that is there is replaced by a form for what is new', async (pag
   assert.deepEqual(await dataOf('queues/type-lint'), { cap: 7 });
 });
 
+onPage('what goes on beside is no reason to refuse, but what a form began with is', async (page) => {
+  await page.goto(server.url + '/ui/entities/service/hello');
+  await page.click('main button.button:text-is("refresh")');
+  const dialog = page.locator('dialog');
+  await dialog.getByLabel('Only if nothing has changed').waitFor();
+  assert.equal((await server.ask('/v1/services/hello/label', { labels: { team: 'web', tier: 'silver' } })).status, 200);
+  await dialog.locator('button[type=submit]').click();
+  await dialog.waitFor({ state: 'detached' });
+  await page.goto(server.url + '/ui/entities/queue/type-llm');
+  await page.click('main button.button:text-is("configure")');
+  await field(dialog, 'Limit').fill('8');
+  await server.ask('/v1/queues/type-llm/configure', { ...settings, limit: 5 });
+  await dialog.locator('button[type=submit]').click();
+  await dialog.locator('.failure').waitFor();
+  assert.equal((await dataOf('queues/type-llm')).limit, 5);
+  await page.keyboard.press('Escape');
+  assert.equal((await server.ask('/v1/queues/type-llm/configure', { ...settings, limit: 3 })).status, 200);
+});
+
+onPage('a dialog is closed beside it, not on its scrollbar', async (page) => {
+  await page.goto(server.url + '/ui/entities/service/hello');
+  await page.click('main button.button:text-is("update")');
+  const dialog = page.locator('dialog');
+  await dialog.locator('.fields').first().waitFor();
+  const press = (right) => dialog.evaluate((d, x) => { const r = d.getBoundingClientRect(); d.dispatchEvent(new MouseEvent('mousedown', { bubbles: true, clientX: r.right + x, clientY: (r.top + r.bottom) / 2 })); }, right);
+  await press(-5);
+  assert.equal(await dialog.count(), 1);
+  await press(5);
+  await dialog.waitFor({ state: 'detached' });
+});
+
 const lost = (route) => route.abort('connectionrefused');
 const refused = (status, code) => (route) => route.fulfill({ status, contentType: 'application/problem+json', body: JSON.stringify({ status, code, title: code }) });
 

@@ -309,6 +309,16 @@ test('a view is kept under a name, and forgotten; times are in UTC for who wants
   await page.click('.chip:has-text("of the web")');
   await page.locator('.table >> text="hello"').waitFor({ state: 'detached' });
   assert.equal(new URL(page.url()).searchParams.get('q'), 'web');
+  const other = await openPage(context, server, '/ui/machines/service?q=web-0');
+  await page.goto(server.url + '/ui/machines/service?q=hel');
+  for (const [tab, name] of [[page, 'of hello'], [other, 'of one']]) {
+    await tab.click('text=Keep this view');
+    await tab.fill('[aria-label="Name of the view"]', name);
+    await tab.keyboard.press('Enter');
+  }
+  await other.close();
+  await page.reload();
+  for (const name of ['of hello', 'of one']) await page.click(`[aria-label="Forget the view ${name}"]`); // each tab has kept that of the other
   await page.click('[aria-label="Forget the view of the web"]');
   assert.equal(await page.locator('.chip:has-text("of the web")').count(), 0);
   for (const clock of ['local', 'UTC']) await page.click('.bar .clock-button').then(() => page.waitForSelector(`.bar .clock-button:has-text("${clock}")`));

@@ -148,11 +148,15 @@ auth:
     await other.locator('dialog .fields').first().waitFor();
     await out('hands');
     await other.getByRole('heading', { name: 'Sign in to Instar' }).waitFor();
-    await other.locator('dialog').waitFor({ state: 'detached' }); // it shows what was for another
+    await other.locator('dialog').waitFor({ state: 'hidden' });
     const third = await openPage(context, server, '/ui/nodes');
     await third.getByRole('heading', { name: 'Sign in to Instar' }).waitFor();
     await token('operate');
     await third.getByLabel('Signed in as hands').waitFor(); // nobody signed in here
+    await other.locator('dialog .fields').first().waitFor(); // who had begun it is back
+    await out('hands');
+    await token('acme');
+    await other.locator('dialog').waitFor({ state: 'detached' }); // it shows what was for another
     assert.deepEqual(other.wrong.filter((w) => !/status of 40[13]/.test(w)), []);
     assert.deepEqual(page.wrong.filter((w) => !w.startsWith('left the origin: ' + idp.issuer)), []);
     await context.close();

@@ -227,15 +227,15 @@ test('a browser that has no shared workers follows what happens, too', async () 
 test('what was changed meanwhile is not overwritten', async () => {
   const context = await browser.newContext({ viewport: desktop });
   const page = await openPage(context, server, '/ui/entities/service/web-5');
-  await page.click('.heading-actions >> text=refresh');
-  await page.waitForSelector('dialog >> text=Only if nothing has changed');
+  await page.click('.heading-actions button:text-is("label")');
+  await page.waitForSelector('dialog .fields');
   await server.ask('/v1/services/web-5/label', { labels: { by: 'another' } });
   await page.click('dialog button[type=submit]');
   await page.waitForSelector('dialog .failure');
-  await refused('web-5', 'refresh');
+  await refused('web-5', 'label');
   await page.keyboard.press('Escape');
   assert.equal(await page.locator('dialog').count(), 0);
-  await page.locator('.step-refused', { hasText: 'refresh' }).waitFor();
+  await page.locator('.step-refused', { hasText: 'label' }).waitFor();
   await context.close();
 });
 

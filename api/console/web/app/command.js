@@ -1,7 +1,7 @@
 // Sending commands. openCommand({m, command, entity, etag}) shows the form of a command, made from its schema, and sends it: for an entity, or for a new one where the command
 // begins a life. It can be rehearsed first (?dryRun), is sent with If-Match of what was seen and under a key that makes it safe to send twice, and asks for the name of the
 // thing where it destroys something. It answers true when it was sent. Actions are the buttons of an entity's commands, with the reason why some cannot be sent now.
-import { html, useEffect, useState } from './base.js';
+import { html, useEffect, useRef, useState } from './base.js';
 import { commandSchema, entityPath, entityURL, get, Key, keyOf, living, may, optional, own, Problem, send } from './api.js';
 import { Dialog, open } from './dialog.js';
 import { Icon } from './icons.js';
@@ -51,10 +51,13 @@ function CommandDialog({ m, command, entity, etag, close }) {
   const [error, setError] = useState();
   const [busy, setBusy] = useState('');
   const [key] = useState(() => new Key());
+  const seen = useRef({ etag, is: '' }); // what the mark is about
+  const about = (f, state, had) => written([state, f.replaces && f.schema && begin(f, had)]);
   useEffect(() => {
     const load = async () => {
       const f = await commandSchema(m.name, command.name);
       const had = f.replaces && f.schema && entity && read((await get(await entityPath(m, entity), { namespace: entity.namespace })).text); // with the numbers that the page has rounded
+      if (entity) seen.current.is = about(f, entity.state, had);
       setForm(f);
       if (f.schema) setValue(begin(f, had));
     };
@@ -65,15 +68,31 @@ function CommandDialog({ m, command, entity, etag, close }) {
   const ready = form && target.id && (!m.parent || target.parent) && (!danger || typed === entity.id);
   /** made reports whether it was sent under this key before, and decided, though the answer was lost. A step that is stored may be that of another command. */
   const made = async () => ![undefined, 'stored'].includes((await optional(`/v1/operations/${m.name}.${keyOf(target)}.${key.value}`))?.metadata.step);
+  /** same reports whether what has changed is neither the state nor what the form began with, as progress is; then its revision is that of now. */
+  const same = async (path) => {
+    const now = await get(path, { namespace: target.namespace });
+    if (about(form, now.data.state, read(now.text)) !== seen.current.is) return false;
+    seen.current.etag = now.etag;
+    return true;
+  };
   const go = async (dryRun) => {
     setBusy(dryRun ? 'dry' : 'send');
     setError(undefined);
     setPlan(undefined);
-    const headers = { ...(reason && { 'Instar-Reason': reason }), ...(!dryRun && { 'Idempotency-Key': key.value }), ...(entity && etag && guard && { 'If-Match': etag }) };
     try {
       const path = await entityPath(m, target);
+      const sent = async (tries) => {
+        const headers = { ...(reason && { 'Instar-Reason': reason }), ...(!dryRun && { 'Idempotency-Key': key.value }), ...(entity && etag && guard && { 'If-Match': seen.current.etag }) };
+        try {
+          return await send('POST', `${path}/${command.name}`, { json: form.schema && written(value), headers, query: { namespace: target.namespace, ...(dryRun && { dryRun: 'true' }) } });
+        } catch (e) {
+          if (!dryRun) key.after(e);
+          if (e.status !== 412 || tries === 0 || !await same(path)) throw e;
+          return sent(tries - 1);
+        }
+      };
       if (!entity && form.replaces && living(m).includes((await optional(path, { namespace: target.namespace }))?.state) && !(await made())) throw new Problem(409, { title: 'It is there', detail: `${target.id} exists: change it on its page.` });
-      const { data, status } = await send('POST', `${path}/${command.name}`, { json: form.schema && written(value), headers, query: { namespace: target.namespace, ...(dryRun && { dryRun: 'true' }) } }).catch((e) => { if (!dryRun) key.after(e); throw e; });
+      const { data, status } = await sent(3);
       if (dryRun) { setPlan(data); return; }
       const url = entityURL(m, target);
       toast(status === 202 ? `${command.name} of ${target.id} is stored and will be decided soon.` : data.outcome === 'applied' ? `${command.name}: ${target.id} is ${data.state}.` : `${command.name} changed nothing: ${target.id} is ${data.state}.`, 'good', entity ? undefined : { href: url, text: 'Open it' });
@@ -95,7 +114,7 @@ function CommandDialog({ m, command, entity, etag, close }) {
         <label class="field"><span class="field-name">Namespace</span><input class="input mono" value=${ns} readonly=${!!own()} onInput=${(e) => setNs(e.target.value)} /></label></div>`}
       ${form?.schema && value !== undefined && html`<${Form} schema=${form.schema} schemas=${form.schemas} value=${value} onChange=${(v) => setValue(v ?? {})} errors=${error?.errors} whole=${command.birth ? 'new' : form.replaces} />`}
       <label class="field"><span class="field-name">Reason</span><input class="input" maxlength="1024" placeholder="Shown in the timeline" value=${reason} onInput=${(e) => setReason(e.target.value)} /></label>
-      ${entity && html`<label class="check"><input type="checkbox" checked=${guard} onChange=${(e) => setGuard(e.target.checked)} /><span>Only if nothing has changed since I looked (revision ${entity.revision})</span></label>`}
+      ${entity && html`<label class="check"><input type="checkbox" checked=${guard} onChange=${(e) => setGuard(e.target.checked)} /><span>Only if nothing has changed since I looked: its state${form?.replaces && ', and what this form began with'}</span></label>`}
       ${danger && html`<label class="field"><span class="field-name">This cannot be undone. Type <b class="mono">${entity.id}</b> to confirm</span><input class="input mono" autocomplete="off" value=${typed} onInput=${(e) => setTyped(e.target.value)} /></label>`}
       <footer class="dialog-foot">
         <${Failure} error=${error} small />

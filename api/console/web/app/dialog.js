@@ -3,17 +3,24 @@
 import { html, classes, render, useLayoutEffect, useRef, useState } from './base.js';
 import { session } from './api.js';
 import { Icon } from './icons.js';
+import { useStore } from './store.js';
 
 export function Dialog({ title, onClose, children, wide }) {
   const ref = useRef();
   const before = useRef(document.activeElement);
+  const here = !!useStore(session)?.role; // while a session has ended, it is not in front of what begins another one, but there
   useLayoutEffect(() => {
     const d = ref.current;
-    d.showModal();
-    return () => { if (d.open) d.close(); before.current?.focus?.(); };
-  }, []);
+    if (here) d.showModal();
+    return () => { if (d.open) d.close(); };
+  }, [here]);
+  useLayoutEffect(() => () => before.current?.focus?.(), []);
+  const beside = (e) => { // it, and not its scrollbar
+    const r = ref.current.getBoundingClientRect();
+    return e.target === ref.current && (e.clientX < r.left || e.clientX > r.right || e.clientY < r.top || e.clientY > r.bottom);
+  };
   return html`<dialog ref=${ref} class=${classes('dialog', wide && 'dialog-wide')} aria-label=${title} onCancel=${(e) => { e.preventDefault(); onClose(); }}
-    onMouseDown=${(e) => e.target === ref.current && onClose()}>
+    onMouseDown=${(e) => beside(e) && onClose()}>
     <div class="dialog-body">
       <header class="dialog-head"><h2>${title}</h2><button type="button" class="button button-quiet" aria-label="Close" onClick=${onClose}><${Icon} name="close" /></button></header>
       ${children}
@@ -23,11 +30,11 @@ export function Dialog({ title, onClose, children, wide }) {
 
 const looks = () => JSON.stringify([session.get()?.name, session.get()?.role]);
 
-/** open shows a component, which gets close(answer), and answers what it closes with; nothing if somebody else looks now, as it shows what was for another. */
+/** open shows a component, which gets close(answer), and answers what it closes with; nothing if somebody else looks now, as it shows what was for another; the end of a session alone closes nothing, as the same one may come back. */
 export function open(component, props = {}) {
   return new Promise((resolve) => {
     const who = looks();
-    const unfollow = session.follow(() => who !== looks() && close());
+    const unfollow = session.follow((s) => s?.role && who !== looks() && close());
     const at = document.createElement('div');
     document.body.append(at);
     const close = (answer) => {

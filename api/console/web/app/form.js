@@ -77,7 +77,7 @@ function Scalar({ s, type, name, value, onChange, required, errors, at }) {
   const whole = useContext(Whole);
   const number = type === 'integer' || type === 'number';
   const [had] = useState(value);
-  const none = had && whole && whole !== 'new' && type === 'string' && !s.pattern && !s.minLength && !s.format ? '' : undefined; // what is taken away from what is there is said, where it may be
+  const none = had && whole && whole !== 'new' && type === 'string' && !s.enum && !s.pattern && !s.minLength && !s.format ? '' : undefined; // what is taken away from what is there is said, where it may be
   const valueOf = (text) => (text === '' ? none : number && Number.isFinite(Number(text)) ? exact(text) || Number(text) : text);
   const [typed, setTyped] = useState(''); // as it is in the field: 0.0 is 0, and on the way to 0.05
   const set = (text) => { setTyped(text); onChange(valueOf(text)); };

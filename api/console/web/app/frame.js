@@ -9,6 +9,7 @@ import { isList, isThere, nav } from './pages.js';
 import { place, useQuery } from './router.js';
 import { count, prefs } from './time.js';
 import { showHelp, showPalette } from './keys.js';
+import { toast } from './toast.js';
 
 /** menuOpen is whether the side is shown on a phone. */
 const menuOpen = store(false);
@@ -110,16 +111,19 @@ function Namespace() {
   const [, setQuery] = useQuery();
   const [editing, edit] = useState(false);
   const input = useRef();
-  useEffect(() => { if (editing) input.current?.select(); }, [editing]);
+  const left = useRef(false); // by Escape, after which some browsers tell of a blur, too
+  useEffect(() => { left.current = false; if (editing) input.current?.select(); }, [editing]);
   if (own(who)) return html`<span class="pill namespace" title="The token is good for this namespace only">${own(who)}</span>`;
   const done = (text) => {
-    const to = isName(text) ? text : '*';
-    if (isList(place.get().path)) setQuery({ namespace: to }); else namespace.set(to);
+    if (left.current) return;
+    const to = text || '*';
+    if (to !== '*' && !isName(to)) toast(`${to} is no name of a namespace: small letters, digits and dashes, up to 63`, 'bad');
+    else if (isList(place.get().path)) setQuery({ namespace: to }); else namespace.set(to);
     edit(false);
   };
   if (editing) {
     return html`<form class="namespace" onSubmit=${(e) => { e.preventDefault(); done(input.current.value.trim()); }}>
-      <input ref=${input} class="input" aria-label="Namespace; * is all" value=${ns} onBlur=${(e) => done(e.target.value.trim())} onKeyDown=${(e) => e.key === 'Escape' && edit(false)} /></form>`;
+      <input ref=${input} class="input" aria-label="Namespace; * is all" value=${ns} onBlur=${(e) => done(e.target.value.trim())} onKeyDown=${(e) => { if (e.key === 'Escape') { left.current = true; edit(false); } }} /></form>`;
   }
   return html`<button type="button" class="pill namespace" title="The namespace that lists show. Press to change." onClick=${() => edit(true)}>${ns === '*' ? 'All namespaces' : ns}</button>`;
 }

@@ -33,18 +33,19 @@ export function useStore(s, select = (v) => v) {
   return value;
 }
 
-/** stored is a store that this browser remembers under a name. */
+/** stored is a store that this browser remembers under a name. A function that is set gets what another tab may have stored meanwhile. */
 export function stored(name, initial) {
-  let value = initial;
-  try {
-    const text = localStorage.getItem('instar.' + name);
-    if (text !== null) value = JSON.parse(text);
-  } catch { /* a browser that keeps nothing */ }
+  const load = (value) => {
+    try {
+      return JSON.parse(localStorage.getItem('instar.' + name)) ?? value;
+    } catch { return value; } // a browser that keeps nothing
+  };
+  const value = load(initial);
   const s = store(value);
   s.follow((v) => {
     try { localStorage.setItem('instar.' + name, JSON.stringify(v)); } catch { /* as above */ }
   });
-  return s;
+  return { ...s, set: (next) => s.set(typeof next === 'function' ? next(load(s.get())) : next) };
 }
 
 /** passes reports whether an error passes by itself: there was no answer, or the server cannot give one now, as while it starts, or a proxy does not reach it. What was asked for is to be asked for again. */
