@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -227,6 +228,30 @@ func TestWhatIsNoExportIsNamedSo(t *testing.T) {
 	}
 	require.Contains(t, run("export", dir), "is a directory")
 	require.Contains(t, run("verify", "-n", "default"), "all namespaces")
+}
+
+// Two that append the same records leave a file that no later one takes.
+func TestOneExportWritesAFileAtATime(t *testing.T) {
+	t.Parallel()
+	l := &log{began: time.Now().Add(-time.Minute).UTC()}
+	l.write(t, 3, "alice")
+	srv := httptest.NewServer(l)
+	t.Cleanup(srv.Close)
+	file := filepath.Join(t.TempDir(), "file")
+	f, err := os.Create(file)
+	require.NoError(t, err)
+	require.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX))
+	run := func() (int, string) {
+		var stdout, stderr bytes.Buffer
+		code := execute([]string{"audit", "export", file, "--server", srv.URL}, strings.NewReader(""), &stdout, &stderr)
+		return code, stderr.String()
+	}
+	code, said := run()
+	require.NotZero(t, code)
+	require.Contains(t, said, "another export writes "+file)
+	require.NoError(t, f.Close())
+	code, said = run()
+	require.Zero(t, code, said)
 }
 
 // The types that the command names are those that machines make.

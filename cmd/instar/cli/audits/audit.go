@@ -4,6 +4,7 @@ package audits
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -330,15 +332,19 @@ func verify(s *command.Session, cmd *cobra.Command, args []string) error {
 
 func export(s *command.Session, cmd *cobra.Command, args []string) error {
 	c, err := newChains(s, cmd)
-	if err == nil {
-		err = c.file(s, args[0], true)
-	}
 	if err != nil {
 		return broken(err)
 	}
 	f, err := os.OpenFile(args[0], os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
-		return err
+		return cmp.Or(broken(c.file(s, args[0], true)), err) // which says more of what is no file
+	}
+	defer f.Close()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil { // both would append the same records
+		return fmt.Errorf("another export writes %s: %w", args[0], err)
+	}
+	if err := c.file(s, args[0], true); err != nil {
+		return broken(err)
 	}
 	n := 0
 	err = c.server(s, c.behind(), func(lines []json.RawMessage) error {
@@ -352,7 +358,7 @@ func export(s *command.Session, cmd *cobra.Command, args []string) error {
 		n += len(lines)
 		return nil
 	})
-	err = errors.Join(err, f.Sync(), f.Close())
+	err = errors.Join(err, f.Sync())
 	s.Say("%d records were appended to %s", n, args[0])
 	if err != nil {
 		return broken(err)
