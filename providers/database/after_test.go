@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -140,6 +142,48 @@ func TestARevertSeesATableThatIsNewerThanTheMove(t *testing.T) {
 	s.command("revert", `{"keepWrites":true}`)
 	require.Equal(t, machine.RolledBack, s.e.State, "%v", s.e.LastError)
 	require.Equal(t, "30", databasetest.Ask(t, s.p.Source, `select count(*)::text from public.notes where enterprise_id = 'newer'`))
+}
+
+// Nor is one overlooked of which nobody can say whose its rows are.
+func TestARevertNamesATableOfNoKind(t *testing.T) {
+	t.Parallel()
+	s, target := ready(t, "unkind", "tenant_unkind")
+	for _, a := range []pg.Address{s.p.Source, target} {
+		databasetest.Exec(t, a, `create table public.strays (id int primary key)`)
+	}
+	databasetest.Exec(t, target, `insert into public.strays values (1)`)
+	s.command("revert", `{}`)
+	require.Equal(t, machine.Ready, s.e.State)
+	require.Contains(t, s.e.LastError.Message, "strays")
+	databasetest.Exec(t, s.p.Source, `drop table public.strays`)
+	s.command("revert", `{}`)
+	require.Equal(t, machine.RolledBack, s.e.State, "%v", s.e.LastError)
+}
+
+// What the plan refuses, of a table that comes while it waits, is refused before the tenant is kept out of anything, and before a publication keeps all tenants from writing.
+func TestATableThatComesAfterThePlan(t *testing.T) {
+	t.Parallel()
+	for mode, table := range map[string]string{"offline": `strays (id int primary key)`, "online": `invoices (id int primary key, enterprise_id text not null)`} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			f := setupFaulty(t, "late-"+mode, none, none)
+			dir := t.TempDir()
+			databasetest.WriteMigrations(t, dir, "00099_late.sql", "-- +goose Up\ncreate table public."+table+";\n")
+			f.p.Migrations.Files = os.DirFS(dir)
+			f.command("request", `{"mode":"`+mode+`","approval":true}`)
+			require.EqualValues(t, "waiting_approval", f.e.Data.(*machine.Data).Phase, f.e.LastError)
+			name, _, _ := strings.Cut(table, " ")
+			databasetest.Exec(t, f.source, `create table public.`+table)
+			f.command("approve", `{}`)
+			f.goesOn(machine.Failed)
+			require.Equal(t, "DATA_MIGRATION_FAILED", f.e.LastError.Code, "%v", f.e.LastError)
+			require.Contains(t, f.e.LastError.Message, name)
+			require.Equal(t, "0", databasetest.Ask(t, f.source, `select count(*)::text from pg_publication`))
+			databasetest.Exec(t, f.source, `drop table public.`+name)
+			f.command("retry", ``)
+			require.Equal(t, machine.Ready, f.e.State, "%v", f.e.LastError)
+		})
+	}
 }
 
 func TestARevertWithoutWritesNeedsNoConsent(t *testing.T) {

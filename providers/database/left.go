@@ -152,7 +152,7 @@ func (p *Provider) SharedLeftovers(ctx context.Context, known Known) (list []Lef
 			list = append(list, Leftover{Kind: "session", Name: t.Session, On: on, Tenant: t.Enterprise, Session: t.Session, Reason: "it has the tenant, and is not known, as after a restore: request it again under the same name; no other session gets the tenant before that has ended"})
 		}
 		if len(t.Fenced) > 0 && !t.Away {
-			list = append(list, Leftover{Kind: "fence", Name: t.Triggers, On: strings.Join(t.Fenced, ", "), Tenant: t.Enterprise, Session: t.Session, Reason: "the tenant is in the shared database, and its writers are refused there (25006): move it again in the mode offline and roll that back, or drop these triggers"})
+			list = append(list, Leftover{Kind: "fence", Name: t.Triggers, On: strings.Join(t.Fenced, ", "), Tenant: t.Enterprise, Session: t.Session, Reason: "the tenant is in the shared database, and its writers are refused there (25006): move it again in the mode offline and revert that (or cancel it while it copies), or drop these triggers"})
 		}
 	}
 	stray := func(kind string, names []string) {

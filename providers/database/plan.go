@@ -12,6 +12,18 @@ import (
 	"github.com/bcc94042/instar/providers/database/pg"
 )
 
+// unmovable are the tables that cannot be moved in the mode of the session, and why.
+func (j *job) unmovable(ctx context.Context) (reasons []string, err error) {
+	for _, p := range j.report.Refused(j.online()) {
+		reasons = append(reasons, p.String())
+	}
+	if !j.online() {
+		return reasons, nil
+	}
+	problems, err := j.link.CheckTables(ctx)
+	return append(reasons, problems...), err
+}
+
 // plan names everything that cannot be moved, or counts what will be. A target that nothing could be made on fails it, too.
 func (j *job) plan(ctx context.Context) (any, error) {
 	var reasons []string
@@ -54,6 +66,13 @@ func (j *job) plan(ctx context.Context) (any, error) {
 	plan := machine.Plan{Rows: rows, Notes: j.report.Notes}
 	if j.online() && (j.Rate > 0 || j.Parallel > 0) {
 		plan.Notes = append(slices.Clone(plan.Notes), "in mode online Postgres makes the initial copy of tables with the tenant's column: tenants.rate and tenants.parallel are not for it")
+	}
+	status, err := j.source.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if status != "" && status != "active" {
+		plan.Notes = append(slices.Clone(plan.Notes), fmt.Sprintf("its status in tenant_runtime is %s: the switch makes it active, as a tenant in a database of its own is closed otherwise; an undo gives it back, unless it was changed meanwhile", status))
 	}
 	for _, g := range machine.Stages[1:] {
 		plan.Steps = append(plan.Steps, g.State)

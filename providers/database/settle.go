@@ -86,17 +86,25 @@ func (j *job) led(ctx context.Context, now cutover.Runtime) error {
 
 // had is the epoch under which the tenant was sent to the session's database: what the session knows, or what applications were told last. 0 is not known.
 func (j *job) had(ctx context.Context) (int64, error) {
-	if j.Last == nil {
-		return j.body.Epoch, nil
-	}
-	last, err := j.Last(ctx, j.body.Request.EnterpriseID)
+	last, err := j.lastTold(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("it cannot be seen where applications were told that the tenant is: %w", err)
+		return 0, err
 	}
 	if j.source.Leads(last) != j.name {
 		last.Epoch = 0
 	}
 	return max(j.body.Epoch, last.Epoch), nil
+}
+
+// lastTold is what applications were told last: the zero value where nobody is told.
+func (j *job) lastTold(ctx context.Context) (last cutover.Runtime, err error) {
+	if j.Last == nil {
+		return last, nil
+	}
+	if last, err = j.Last(ctx, j.body.Request.EnterpriseID); err != nil {
+		err = fmt.Errorf("it cannot be seen where applications were told that the tenant is: %w", err)
+	}
+	return last, err
 }
 
 // unseen is why it is not known what the tenant has written.
@@ -185,6 +193,13 @@ func (j *job) admit(ctx context.Context) error {
 }
 
 func (j *job) bringBack(ctx context.Context) error {
+	if refused := j.report.Refused(false); len(refused) > 0 { // such as a table that both have got since the switch
+		reasons := make([]string, len(refused))
+		for i, p := range refused {
+			reasons[i] = p.String()
+		}
+		return pg.Refuse("it cannot be seen what the tenant has written since the switch: %s; discardWrites leaves it behind", strings.Join(reasons, "; "))
+	}
 	if err := j.everybodys(ctx); err != nil {
 		return err
 	}

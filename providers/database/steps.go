@@ -34,6 +34,9 @@ func (j *job) allocate(ctx context.Context) (any, error) {
 	if err := j.elsewhere(ctx); err != nil {
 		return nil, err
 	}
+	if err := j.misled(ctx); err != nil {
+		return nil, err
+	}
 	hash, err := j.Migrations.Hash()
 	if err != nil {
 		return nil, err
@@ -70,6 +73,29 @@ func (j *job) elsewhere(ctx context.Context) error {
 		return err
 	}
 	return j.source.Elsewhere(ctx, j.name)
+}
+
+// misled refuses to copy to a database while applications may write in it: they were told of it, and the shared one has led the tenant back under no higher epoch, by hand or because a failover has lost the switch.
+func (j *job) misled(ctx context.Context) error {
+	now, err := j.source.Read(ctx)
+	if err != nil {
+		return err
+	}
+	last, err := j.lastTold(ctx)
+	if err == nil && j.source.Leads(last) == j.name && last.Epoch >= now.Epoch {
+		err = pg.Refuse("applications were told that the tenant %s is in %s, under epoch %d, and the shared database has %d: they may write there; lead them where the tenant's rows are, by its row in tenant_runtime with an epoch above %[3]d",
+			j.body.Request.EnterpriseID, j.name, last.Epoch, now.Epoch)
+	}
+	return err
+}
+
+// movable refuses what the plan refuses, of tables that have come or changed since: they would be left behind, or, in a publication, keep all tenants from writing.
+func (j *job) movable(ctx context.Context) error {
+	reasons, err := j.unmovable(ctx)
+	if err == nil && len(reasons) > 0 {
+		err = pg.Refuse("%d things have come since the plan, or have changed, that keep the tenant from being moved: %s", len(reasons), strings.Join(reasons, "; "))
+	}
+	return err
 }
 
 // inside refuses to make a database, or to take one back, while the shared one says that the tenant is in it: the session is older than that, as after a backup of the store was restored.
@@ -204,6 +230,9 @@ func (j *job) copy(ctx context.Context) (_ any, err error) {
 	if err := j.mover.Doubt(ctx); err != nil { // what was compared in an earlier life of the session: the tenant may have written since, and the fence that is raised here does not tell
 		return nil, err
 	}
+	if err := j.movable(ctx); err != nil {
+		return nil, err
+	}
 	if err := j.fits(ctx); err != nil {
 		return nil, err
 	}
@@ -265,6 +294,9 @@ func (j *job) verify(ctx context.Context) (_ any, err error) {
 		return nil, err
 	}
 	if err := j.elsewhere(ctx); err != nil {
+		return nil, err
+	}
+	if err := j.movable(ctx); err != nil {
 		return nil, err
 	}
 	if !j.online() { // which compares everything

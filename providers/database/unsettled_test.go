@@ -1,12 +1,15 @@
 package database_test
 
 import (
+	"context"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database"
+	"github.com/bcc94042/instar/providers/database/cutover"
 	"github.com/bcc94042/instar/providers/database/databasetest"
 	"github.com/bcc94042/instar/providers/database/pg"
 )
@@ -108,6 +111,37 @@ func TestAFailedSwitchThatWasTakenBackByHandIsNotTakenForSettled(t *testing.T) {
 	s.command("rollback", `{}`)
 	require.Equal(t, machine.RollbackStuck, s.e.Data.(*machine.Data).Phase, s.e.State)
 	require.Contains(t, s.e.Data.(*machine.Data).Undone[0].Error, "it cannot be told what the tenant has written")
+}
+
+// Applications that were told of the tenant's own database, and of nothing since, may write there: no later life copies over that.
+func TestWhereApplicationsMayWriteIsNotCopiedTo(t *testing.T) {
+	t.Parallel()
+	f := setupFaulty(t, "misled", none, none)
+	var last cutover.Runtime
+	f.p.Last = func(context.Context, string) (cutover.Runtime, error) { return last, nil }
+	f.p.Told = func(ctx context.Context, r database.Route) error {
+		last = r.Runtime
+		return refusesOwn(ctx, r)
+	}
+	f.command("request", `{"mode":"offline"}`)
+	f.goesOn(machine.Failed)
+	require.Equal(t, cutover.Dedicated, last.IsolationMode)
+	back := `update public.tenant_runtime set isolation_mode = 'shared', database_id = null, database_host = null, database_name = null`
+	databasetest.Exec(t, f.source, back)
+	databasetest.Exec(t, f.source, unfence)
+	f.command("resolve", `{"outcome":"rolled_back"}`)
+	require.Equal(t, machine.RolledBack, f.e.State)
+	own := pg.Address{DSN: f.target.DSN, Database: "tenant_misled"}
+	databasetest.Exec(t, own, `insert into public.settings values ('misled', 'since', 'written')`)
+
+	f.command("request", `{"mode":"offline"}`)
+	require.Equal(t, "DB_ALLOCATION_FAILED", f.e.LastError.Code)
+	require.Contains(t, f.e.LastError.Message, "applications were told that the tenant misled is in tenant_misled, under epoch "+strconv.FormatInt(last.Epoch, 10))
+	require.Equal(t, "written", databasetest.Ask(t, own, `select value from public.settings where key = 'since'`))
+	databasetest.Exec(t, f.source, back+`, epoch = epoch + 1`)
+	f.command("retry", ``)
+	require.Equal(t, cutover.Dedicated, last.IsolationMode)
+	require.NotEqual(t, "DB_ALLOCATION_FAILED", f.e.LastError.Code, "it has gone on as far as in the first life: %v", f.e.LastError)
 }
 
 func kindsOf(left []database.Leftover) (kinds []string) {

@@ -60,3 +60,9 @@ func (s *Source) CheckRuntime(ctx context.Context) (problems []string, err error
 	})
 	return problems, err
 }
+
+// Status is that of the tenant's row, or "" where there is none.
+func (s *Source) Status(ctx context.Context) (string, error) {
+	now, err := s.named(ctx)
+	return now.Status, err
+}

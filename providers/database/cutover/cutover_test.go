@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -195,6 +196,8 @@ func TestTheRuntimeIsSwitchedAndGivenBackAsItWas(t *testing.T) {
 	require.ErrorContains(t, err, "session s1 has the tenant")
 	newer := *s
 	newer.Attempt = 2
+	databasetest.Exec(t, s.Address, `update public.tenant_runtime set plan = 'platinum', status = 'suspended'`) // by the application, since
+	was = strings.NewReplacer(`"gold"`, `"platinum"`, `"trial"`, `"suspended"`).Replace(was)
 	for range 2 {
 		now, err := newer.Restore(t.Context(), previous, to.DatabaseName)
 		require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -71,7 +72,7 @@ func (s *Source) Named(ctx context.Context) (database string, err error) {
 // named is what the row says of the database. The table may lack what [Source.Setup] adds.
 func (s *Source) named(ctx context.Context) (r Runtime, err error) {
 	err = s.with(ctx, func(conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, `select coalesce(max(database_id), ''), coalesce(max(database_name), '') from `+s.runtime()+` where enterprise_id = $1`, s.Enterprise).Scan(&r.DatabaseID, &r.DatabaseName)
+		return conn.QueryRow(ctx, `select coalesce(max(database_id), ''), coalesce(max(database_name), ''), coalesce(max(status::text), '') from `+s.runtime()+` where enterprise_id = $1`, s.Enterprise).Scan(&r.DatabaseID, &r.DatabaseName, &r.Status)
 	})
 	if pg.NotSetUp(err) {
 		err = nil
@@ -265,7 +266,7 @@ func (s *Source) nextEpoch(ctx context.Context, tx pgx.Tx, seen int64) (epoch in
 	return epoch, err
 }
 
-// Restore gives the row back what it had, under the next epoch; one that leads to a database that is not the session's own stays. A repetition finds that it was done.
+// Restore gives the row back what the switch has changed in it, under the next epoch; one that leads to a database that is not the session's own stays, and so does what the application has changed since, a status included. A repetition finds that it was done.
 func (s *Source) Restore(ctx context.Context, p Previous, own string) (now Runtime, err error) {
 	err = s.with(ctx, func(conn *pgx.Conn) error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
@@ -288,6 +289,20 @@ func (s *Source) Restore(ctx context.Context, p Previous, own string) (now Runti
 	return now, nil
 }
 
+// routed are the columns that a switch writes, but for the epoch, which never goes back, and the status, which it makes [switched].
+var routed = []string{"isolation_mode", "database_id", "database_host", "database_name", "updated_at"}
+
+const switched = "active"
+
+// ofRoute are these columns of a row.
+func ofRoute(row string) string {
+	list := make([]string, len(routed))
+	for i, c := range routed {
+		list[i] = row + "->'" + c + "'"
+	}
+	return "jsonb_build_array(" + strings.Join(list, ", ") + ")"
+}
+
 func (s *Source) restore(ctx context.Context, tx pgx.Tx, p Previous, now Runtime, own string) error {
 	if p.Absent {
 		if err := s.Foreign(now, own); err != nil {
@@ -306,7 +321,8 @@ func (s *Source) restore(ctx context.Context, tx pgx.Tx, p Previous, now Runtime
 		return err
 	}
 	var same bool
-	err := tx.QueryRow(ctx, `select coalesce((select to_jsonb(r) - 'epoch' = $2::text::jsonb - 'epoch' from `+s.runtime()+` r where r.enterprise_id = $1), false)`, s.Enterprise, string(p.Row)).Scan(&same)
+	err := tx.QueryRow(ctx, `select coalesce((select `+ofRoute("to_jsonb(r)")+` = `+ofRoute("$2::text::jsonb")+` and (r.status::text <> $3 or r.status::text = $2::text::jsonb->>'status') from `+s.runtime()+` r where r.enterprise_id = $1), false)`,
+		s.Enterprise, string(p.Row), switched).Scan(&same)
 	if err == nil && !same {
 		err = s.Foreign(now, own)
 	}
@@ -329,6 +345,11 @@ func (s *Source) restore(ctx context.Context, tx pgx.Tx, p Previous, now Runtime
 	for i, c := range columns {
 		names[i], values[i] = pg.Ident(c), "p."+pg.Ident(c)
 		set[i] = names[i] + " = excluded." + names[i]
+		if c == "status" {
+			set[i] = "status = case when r.status = '" + switched + "' then excluded.status else r.status end"
+		} else if !slices.Contains(routed, c) {
+			set[i] = names[i] + " = r." + names[i]
+		}
 	}
 	tag, err := tx.Exec(ctx, fmt.Sprintf(`
 		insert into %[1]s as r (enterprise_id, epoch, %[2]s) select $1, $2, %[3]s from jsonb_populate_record(null::%[1]s, $3::text::jsonb) p

@@ -94,6 +94,12 @@ func (l *Link) Check(ctx context.Context) (problems []string, err error) {
 	return problems, err
 }
 
+// CheckTables names the tables of which it could not be seen which rows are written. [Link.Check] does, too; a table may have come since.
+func (l *Link) CheckTables(ctx context.Context) (problems []string, err error) {
+	err = l.on(ctx, l.Source, func(conn *pgx.Conn) error { return l.checkNotes(ctx, conn, &problems) })
+	return problems, err
+}
+
 // checkNotes: of rows of tenants the log has to tell all.
 func (l *Link) checkNotes(ctx context.Context, conn *pgx.Conn, problems *[]string) error {
 	for _, t := range l.Tables {
