@@ -35,7 +35,7 @@ type Template struct {
 	Env     map[string]string // below the request's environment
 	Dir     string            // working directory; / when empty
 	Socket  string            // SocketShared, SocketFD, SocketPort or SocketPublic; SocketFD when empty
-	Home    bool              // each service has a directory of its own, which ends with it: its HOME, and its working directory instead of Dir
+	Home    bool              // each service has a directory of its own, which ends with it: its HOME, its working directory instead of Dir, and with its own TMPDIR
 	Limits  builtin.Limits    // of each process
 	Hung    time.Duration     // a process that serves, and has not been healthy for so long, is ended and started anew, or 2, 4 … 32 times as long when it never was since its start; never when 0
 }

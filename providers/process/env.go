@@ -49,7 +49,7 @@ func (u *unit) environment(t Template, r *revision, port int) []string {
 		}
 	}
 	if t.Home {
-		env["HOME"] = u.home()
+		env["HOME"], env["TMPDIR"] = u.home(), u.temporary() // which others do not read, and which is there where /tmp is closed
 	}
 	if t.Socket == SocketPort { // the forwarder, or the proxy, finds it there, and nobody else is to pass them by
 		env["HOST"] = "127.0.0.1"

@@ -66,6 +66,41 @@ func TestTheLimitsOfATemplateHold(t *testing.T) {
 	require.Eventually(t, func() bool { _, err := os.Stat(dir); return os.IsNotExist(err) }, awhile, tick, "its directory ends with it")
 }
 
+// That of the server may be closed to it, as under systemd, and open to others. What somebody has chosen stays.
+func TestATemporaryDirectoryIsInTheHome(t *testing.T) {
+	t.Parallel()
+	c := config(t.TempDir())
+	chosen := c.Templates["public"]
+	chosen.Env = map[string]string{"GORACE": noSleep, "TMPDIR": "/of-the-template"}
+	c.Templates["chosen"] = chosen
+	g := opened(t, c)
+	has := func(req providers.ApplyRequest) (env []string, dir string) {
+		_, err := g.Apply(t.Context(), req)
+		require.NoError(t, err)
+		await(t, g, req, converged(req))
+		raw, err := os.ReadFile("/proc/" + itoa(pid(t, g, "default."+req.Name)) + "/environ")
+		require.NoError(t, err)
+		return strings.Split(string(raw), "\x00"), filepath.Join(g.Home("default", req.Name), "tmp")
+	}
+	env, dir := has(apply("web", "public", 1))
+	require.Contains(t, env, "TMPDIR="+dir)
+	info, err := os.Stat(dir)
+	require.NoError(t, err)
+	require.Equal(t, os.ModeDir|0o700, info.Mode())
+	require.NoError(t, os.RemoveAll(dir)) // as programs clear theirs
+	first := pid(t, g, "default.web")
+	require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
+	require.Eventually(t, func() bool { _, err := os.Stat(dir); return err == nil }, awhile, tick, "the next process has it again")
+
+	asked := apply("asked", "public", 1)
+	asked.Spec.Env = map[string]string{"TMPDIR": "/of-the-request"}
+	for want, req := range map[string]providers.ApplyRequest{"TMPDIR=/of-the-template": apply("chosen", "chosen", 1), "TMPDIR=/of-the-request": asked} {
+		env, dir := has(req)
+		require.Contains(t, env, want)
+		require.NoDirExists(t, dir)
+	}
+}
+
 func TestWhatHasThePublicSocketForItselfDoesNotChange(t *testing.T) {
 	t.Parallel()
 	g, _ := servingOne(t, config(t.TempDir()), apply("web", "public", 1))

@@ -364,6 +364,9 @@ func (u *unit) templateOf(r *revision) (Template, error) {
 	if !ok {
 		return t, fmt.Errorf("the template %q is no longer configured", r.Spec.Image)
 	}
+	if t.Home {
+		t.Limits.Temporary = u.temporary()
+	}
 	if t.Socket = r.Socket; t.Socket == SocketFD || t.Socket == SocketPublic || t.Limits != (builtin.Limits{}) {
 		t.Command = slices.Concat(u.gateway.config.Self, []string{"exec"}, t.Limits.Args(), t.Command)
 	}

@@ -51,6 +51,9 @@ func (g *Gateway) newUnit(s *state) *unit {
 // home is the directory of the service's own.
 func (u *unit) home() string { return u.gateway.Home(u.state.Namespace, u.state.Name) }
 
+// temporary is what its programs may lose, in its home.
+func (u *unit) temporary() string { return filepath.Join(u.home(), "tmp") }
+
 // Home is the directory of a service with a template that gives it one, whether it is there or not.
 func (g *Gateway) Home(namespace, name string) string {
 	return filepath.Join(g.config.Dir, namespace+"."+name, "home")

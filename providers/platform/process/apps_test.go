@@ -177,7 +177,7 @@ func TestTenantsHaveUsersOfTheirOwn(t *testing.T) {
 		users = append(users, has.UID)
 		require.Equal(t, "postgres://acme:secret@db/acme", has.Secret, "it can read its own")
 		require.Equal(t, 1, has.NoNewPrivs)
-		for _, own := range []string{has.Dir, has.Home, filepath.Join(has.Home, ".secrets", "database_url")} {
+		for _, own := range []string{has.Dir, has.Home, filepath.Join(has.Home, "tmp"), filepath.Join(has.Home, ".secrets", "database_url")} {
 			info, err := os.Stat(own)
 			require.NoError(t, err)
 			require.Zero(t, info.Mode()&0o077, "%s is closed to others", own)

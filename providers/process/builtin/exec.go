@@ -28,6 +28,8 @@ type Limits struct {
 	Processes     int   // and threads, that its user has; not of root
 	User          int   // that it becomes, with the group of that number alone; this server's when 0
 
+	Temporary string // a directory that it makes for its user alone, where that is its TMPDIR
+
 	// From is a file with further ones, as JSON, for one process of a program of which others have others, and with the Groups that it enters before all of them; relative to the working
 	// directory. That there is none is fine.
 	From string `json:"-"`
@@ -48,6 +50,9 @@ func (l Limits) Args() []string {
 	add("user", int64(l.User))
 	if l.From != "" {
 		args = append(args, "-from="+l.From)
+	}
+	if l.Temporary != "" {
+		args = append(args, "-temporary="+l.Temporary)
 	}
 	if l.NoPrivileges {
 		args = append(args, "-no-privileges")
@@ -71,6 +76,7 @@ func limits(args []string) (l Limits, groups []cgroup.Group, rest []string, err 
 	f.IntVar(&l.Processes, "processes", 0, "")
 	f.IntVar(&l.User, "user", 0, "")
 	f.StringVar(&l.From, "from", "", "")
+	f.StringVar(&l.Temporary, "temporary", "", "")
 	f.BoolVar(&l.NoPrivileges, "no-privileges", false, "")
 	f.BoolVar(&l.NoMemoryDumps, "no-memory-dumps", false, "")
 	f.BoolVar(&l.Apart, "apart", false, "")
@@ -158,6 +164,11 @@ func become(args []string) error {
 	runtime.LockOSThread() // what cannot be set for all threads is set for this one
 	if err := l.apply(); err != nil {
 		return fmt.Errorf("cannot limit %s: %w", args[0], err)
+	}
+	if l.Temporary != "" && os.Getenv("TMPDIR") == l.Temporary { // by its user, who may have put a link there
+		if err := os.MkdirAll(l.Temporary, 0o700); err != nil {
+			return fmt.Errorf("cannot make the TMPDIR of %s: %w", args[0], err)
+		}
 	}
 	// #nosec G204 -- the command of a template of the configuration
 	if err := syscall.Exec(args[0], args, os.Environ()); err != nil {
