@@ -42,7 +42,8 @@
 // stop them. What a process has started ends with it, also what has left its group (package child). Under systemd the unit needs KillMode=process. State files record pid, start time and boot; [Open]
 // adopts what still runs and is the same process, takes the public socket back from it by pidfd_getfd(2), and kills
 // processes of its own that no state file knows. Where the kernel forbids pidfd_getfd, a second socket is bound to
-// the port (SO_REUSEPORT) when it is needed, and new connections are steered to it before the old one is closed. The
+// the port (SO_REUSEPORT) when it is needed, and new connections are steered to it before the old one is closed; when
+// the last process that has that one crashes, they are refused for the moment until that is seen. The
 // exit code of an adopted process cannot be known.
 //
 // Layout: <dir>/<namespace>.<name>/state.json, written atomically, and logs/<revision>.log. The directory of a

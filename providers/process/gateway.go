@@ -205,6 +205,16 @@ func (u *unit) holders() []*child.Process {
 	return append(first, others...)
 }
 
+// inherit lets connections wait in the socket of this control plane where no process but that of c, which ends, has another one that could not be taken back. The lock is held.
+func (u *unit) inherit(c *copied) {
+	if u.socket == nil || u.state.Deleting || slices.ContainsFunc(u.holders(), func(p *child.Process) bool { return p != c.Process }) {
+		return
+	}
+	if err := u.socket.listen(); err != nil {
+		u.log.Error("connections are refused until the next process has begun", "error", err)
+	}
+}
+
 func (g *Gateway) recover(p *child.Process, port int) (*socket, error) {
 	if g.config.noPidfd {
 		return nil, unix.EPERM

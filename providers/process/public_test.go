@@ -131,6 +131,55 @@ func TestAPublicSocketOutlivesItsControlPlane(t *testing.T) {
 	require.Equal(t, "web-00001 true", ask(t, o.URL), "the socket was taken back from the process")
 }
 
+// Where the kernel gives no socket back, the one of this gateway takes connections as soon as nobody else does, however long the next process takes to begin: also of a program that is ended as
+// it hangs, and of a forwarder.
+func TestNoConnectionIsRefusedWhereTheSocketIsNotTakenBack(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(t *testing.T, pid int){
+		"public": func(t *testing.T, pid int) { require.NoError(t, syscall.Kill(pid, syscall.SIGKILL)) },
+		"hangs":  freeze,
+		"ported": func(t *testing.T, pid int) { require.NoError(t, syscall.Kill(pid, syscall.SIGKILL)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, image := config(t.TempDir()), name
+			if name == "hangs" {
+				image, c.Grace = "public", time.Minute
+				public := c.Templates[image]
+				public.Hung = 500 * time.Millisecond
+				c.Templates[image] = public
+			}
+			req := apply("web", image, 1)
+			req.Spec.Probe.TimeoutMillis = 200
+			g, err := Open(c)
+			require.NoError(t, err)
+			_, err = g.Apply(t.Context(), req)
+			require.NoError(t, err)
+			await(t, g, req, converged(req))
+			require.NoError(t, g.Close(false))
+			c.noPidfd, c.Backoff, c.BackoffCap = true, time.Hour, time.Hour
+			g = opened(t, c)
+			await(t, g, req, converged(req))
+			u, err := g.unit("default", "web", false)
+			require.NoError(t, err)
+			u.mu.Lock()
+			s, holder := u.socket, u.holders()[0].PID
+			u.mu.Unlock()
+			listens := func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.listening }
+			require.False(t, listens(), "the process has all connections")
+			end(t, holder)
+			require.Eventually(t, listens, awhile, tick)
+			if name == "hangs" {
+				require.True(t, runs(holder), "connections are kept from it before it is ended")
+				require.NoError(t, syscall.Kill(holder, syscall.SIGKILL))
+			}
+			conn, err := net.Dial("tcp", fmt.Sprint("127.0.0.1:", s.port))
+			require.NoError(t, err)
+			require.NoError(t, conn.Close())
+		})
+	}
+}
+
 // What the configuration says by then is of what is begun then: a process has the socket that it was started for, and so has the one that takes its place.
 func TestARevisionKeepsTheKindOfItsSocket(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,7 @@ type socket struct {
 	mu        sync.Mutex
 	fd        int // -1 when closed
 	port      int
-	listening bool // a second socket listens only when there is somebody to accept on it
+	listening bool // a second socket listens only when there is somebody to accept on it, or nobody else any more
 	second    bool // the first one is held by processes only
 }
 
@@ -69,7 +69,7 @@ func (u *unit) listen(port int) (s *socket, err error) {
 }
 
 // listenBeside binds a second socket to a port whose first one lives in processes that do not give it back. It
-// begins to listen with the first process that accepts on it.
+// begins to listen with the first process that accepts on it, or when the last one ends that has the first one.
 func listenBeside(host string, port int) (*socket, error) {
 	s, err := bind(host, port, true)
 	if err == nil {

@@ -88,6 +88,7 @@ func (u *unit) supervise(ctx context.Context, r *revision, c *copied) {
 func (u *unit) crashed(r *revision, c *copied, how string) {
 	u.change(func() {
 		u.pardon(c)
+		u.inherit(c)
 		c.Process, c.Address, c.ready, c.active, c.fails = nil, "", false, false, 0
 		if c.quits() {
 			return
@@ -135,6 +136,9 @@ func (u *unit) attend(ctx context.Context, r *revision, c *copied, p *child.Proc
 	case <-c.quit:
 	case last := <-hung:
 		why = "ended, as it was not healthy for " + u.hung(r).String() + ": " + last
+		u.mu.Lock()
+		u.inherit(c)
+		u.mu.Unlock()
 	}
 	return u.terminate(ctx, c, p), why
 }
