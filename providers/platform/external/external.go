@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -74,6 +75,8 @@ type Apps struct {
 	Health   string
 	Startup  time.Duration // until a release has to be ready; 60 s when 0
 	Within   time.Duration // for one answer; 10 s when 0
+
+	late sync.Map // releases that were not ready in time, by namespace and name: the program does not say of one that hangs that it has failed
 }
 
 var _ app.Provider = (*Apps)(nil)
@@ -111,11 +114,12 @@ func (a *Apps) Deploy(ctx context.Context, r app.Release) (string, error) {
 		return "", err
 	}
 	has, err := a.ask(ctx, VerbLook, &Request{Namespace: r.Namespace, Name: r.Name}, r.Secrets)
+	_, late := a.late.Load(nameOf(&r))
 	switch {
 	case providers.IsNotFound(err):
 	case err != nil:
 		return "", err
-	case has.Failed || has.Hash != q.Hash:
+	case has.Failed || has.Hash != q.Hash || late && !has.Ready:
 		if err = r.MayReplace(ctx); err == nil {
 			err = a.Remove(ctx, r)
 		}
@@ -157,6 +161,8 @@ func (a *Apps) request(ctx context.Context, r *app.Release) (*Request, error) {
 	return q, nil
 }
 
+func nameOf(r *app.Release) string { return r.Namespace + "." + r.Name }
+
 const poll = 200 * time.Millisecond // between two looks at what is waited for
 
 func (a *Apps) await(ctx context.Context, r *app.Release) (string, error) {
@@ -171,8 +177,10 @@ func (a *Apps) await(ctx context.Context, r *app.Release) (string, error) {
 		case now.Failed:
 			return "", &app.UnhealthyError{Release: r.Name, Reason: now.Status}
 		case now.Ready:
+			a.late.Delete(nameOf(r))
 			return now.Address, nil
 		case time.Now().After(end):
+			a.late.Store(nameOf(r), nil)
 			return "", &app.UnhealthyError{Release: r.Name, Reason: "it is not ready in time: " + now.Status}
 		}
 		if err := wait.Pause(ctx, poll); err != nil {
@@ -198,6 +206,9 @@ func (a *Apps) Remove(ctx context.Context, r app.Release) error {
 		return err
 	}
 	_, err := a.ask(ctx, VerbRemove, &Request{Namespace: r.Namespace, Tenant: r.Tenant, Owner: r.Owner, Name: r.Name, Fence: r.Fence, Attempt: r.Attempt}, r.Secrets)
+	if err == nil {
+		a.late.Delete(nameOf(&r))
+	}
 	return err
 }
 

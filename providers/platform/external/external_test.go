@@ -229,6 +229,73 @@ func TestWhereNobodyAnswers(t *testing.T) {
 	}
 }
 
+// A program that hangs does not fail by itself: who tries again gets a new one, unless that is kept. What has become ready since stays.
+func TestWhatWasNotReadyInTimeIsReplaced(t *testing.T) {
+	t.Parallel()
+	env := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	a, nc := &external.Apps{NC: env.Connect(), Versions: versions(t), Startup: time.Nanosecond}, env.Connect()
+	var mu sync.Mutex
+	var runs *external.Answer
+	var done []string
+	_, err := nc.Subscribe("instar.provider.instance.*", func(m *nats.Msg) {
+		mu.Lock()
+		defer mu.Unlock()
+		var q external.Request
+		answer, verb := external.Answer{}, m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
+		switch _ = json.Unmarshal(m.Data, &q); verb {
+		case external.VerbLook:
+			if answer.Error = (&external.Trouble{Code: providers.NotFound}); runs != nil {
+				answer = *runs
+			}
+		case external.VerbRemove:
+			runs = nil
+		case external.VerbDeploy:
+			if runs == nil {
+				runs = &external.Answer{Status: "starting", Hash: q.Hash}
+			}
+		}
+		if verb != external.VerbLook {
+			done = append(done, verb)
+		}
+		raw, _ := json.Marshal(answer)
+		_ = m.Respond(raw)
+	})
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+	kept, ready := errors.New("it serves"), &external.Answer{Ready: true, Address: "192.0.2.1:80"}
+	for i, s := range []struct {
+		is      *external.Answer // by then
+		replace error
+		says    string
+		does    string
+	}{
+		{says: "not ready in time", does: "deploy"},
+		{replace: kept, says: "it serves"},
+		{says: "not ready in time", does: "remove deploy"},
+		{says: "not ready in time", does: "remove deploy"},
+		{is: ready, does: "deploy"},
+		{is: &external.Answer{Status: "starts again"}, says: "not ready in time", does: "deploy"},
+		{says: "not ready in time", does: "remove deploy"},
+	} {
+		r := apptest.Release(1, "1.0")
+		r.Replace = func(context.Context) error { return s.replace }
+		mu.Lock()
+		if done = nil; s.is != nil {
+			s.is.Hash, runs = runs.Hash, s.is
+		}
+		mu.Unlock()
+		_, err := a.Deploy(t.Context(), r)
+		if s.says == "" {
+			require.NoError(t, err, i)
+		} else {
+			require.ErrorContains(t, err, s.says, i)
+		}
+		mu.Lock()
+		require.Equal(t, s.does, strings.Join(done, " "), i)
+		mu.Unlock()
+	}
+}
+
 // What a provider elsewhere says of a failure may have what it was given, whatever it was asked.
 func TestNoAnswerTellsValues(t *testing.T) {
 	t.Parallel()
