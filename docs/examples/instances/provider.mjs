@@ -28,9 +28,10 @@ function fence(q) {
   fences.set(key(q), q.fence);
 }
 
-// free is a port that nobody listens on.
+// free is a port that nobody listens on, of the server's platform.ports: on its own host, the proxy connects to no others.
 const free = () => new Promise((done, failed) => {
-  const s = createServer().on("error", failed).listen(0, "127.0.0.1", () => { const { port } = s.address(); s.close(() => done(port)); });
+  const port = 20000 + Math.floor(Math.random() * 10000);
+  const s = createServer().on("error", (err) => err.code === "EADDRINUSE" ? done(free()) : failed(err)).listen(port, "127.0.0.1", () => s.close(() => done(port)));
 });
 
 // start runs the command, again and again until the release is removed or has failed three times before it was ready.
