@@ -102,13 +102,15 @@ func (g *Guard) Admit(to netip.AddrPort) error {
 }
 
 // local says whether an address is one of this host.
-func local(a netip.Addr) bool {
+func local(a netip.Addr) bool { return among(a, net.InterfaceAddrs) }
+
+func among(a netip.Addr, list func() ([]net.Addr, error)) bool {
 	if a.IsLoopback() || a.IsUnspecified() {
 		return true
 	}
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return true // not known to be another's
+	addrs, err := list()
+	if err != nil { // as where netlink is forbidden
+		return bound(a)
 	}
 	for _, i := range addrs {
 		if n, ok := i.(*net.IPNet); ok {
@@ -118,6 +120,17 @@ func local(a netip.Addr) bool {
 		}
 	}
 	return false
+}
+
+// bound says the same by whether a socket can have the address, of which nothing is sent. That of a connection to it would tell less: to a second
+// address of a network it comes from the first. Where the system lets sockets have addresses of others (ip_nonlocal_bind), all are taken for this host's.
+func bound(a netip.Addr) bool {
+	c, err := net.ListenPacket("udp", netip.AddrPortFrom(a, 0).String())
+	if err == nil {
+		_ = c.Close() // nothing was sent
+		return true
+	}
+	return !errors.Is(err, syscall.EADDRNOTAVAIL) // not known to be another's
 }
 
 // Control is asked with the resolved address before anything is sent to it.

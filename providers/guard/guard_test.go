@@ -3,6 +3,7 @@ package guard
 import (
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -52,4 +53,18 @@ func TestAdmit(t *testing.T) {
 		}
 	}
 	require.ErrorIs(t, (&Guard{}).Control("tcp", "nonsense", nil), ErrForbidden)
+}
+
+// A service manager may forbid to list the addresses of this host. Those of others are no less allowed, and its own no more.
+func TestAddressesOfThisHostAreKnownWithoutAList(t *testing.T) {
+	t.Parallel()
+	none := func() ([]net.Addr, error) { return nil, syscall.EAFNOSUPPORT }
+	for _, s := range []string{"192.0.2.1", "8.8.8.8"} {
+		require.False(t, among(netip.MustParseAddr(s), none), s)
+	}
+	addrs, err := net.InterfaceAddrs()
+	require.NoError(t, err)
+	for _, a := range append(addrs, &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}, &net.IPNet{IP: net.IPv4(127, 0, 0, 2), Mask: net.CIDRMask(8, 32)}) {
+		require.True(t, among(netip.MustParsePrefix(a.String()).Addr(), none), "%s", a)
+	}
 }
