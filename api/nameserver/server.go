@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -55,6 +56,9 @@ func (s *Server) Run(ctx context.Context) error {
 		pool = limits.NewPool("dns-connections", DefaultConnections)
 	}
 	packets, conns, err := listen(ctx, s.Address, pool)
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("cannot listen for DNS on %s: %w: a port below 1024 takes the capability CAP_NET_BIND_SERVICE (docs/operations.md, systemd)", s.Address, err)
+	}
 	if err != nil {
 		return fmt.Errorf("cannot listen for DNS on %s: %w", s.Address, err)
 	}

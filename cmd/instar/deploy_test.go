@@ -58,6 +58,15 @@ func TestUnitStartsWhatTheProgramTakes(t *testing.T) {
 	require.Contains(t, unit, "\nKillMode=process\n", "services outlive the control plane")
 }
 
+// What the pages tell operators to configure works under the unit, without more.
+func TestUnitLetsTheServerDoWhatIsConfigured(t *testing.T) {
+	t.Parallel()
+	unit := deployed(t, "instar.service")
+	require.Contains(t, unit, "\nCapabilityBoundingSet=CAP_NET_BIND_SERVICE\nAmbientCapabilities=CAP_NET_BIND_SERVICE\n", "domains.https is :443, as the user of the unit")
+	require.Regexp(t, `(?m)^RestrictAddressFamilies=.*\bAF_NETLINK\b`, unit, "it has to know which addresses this host has")
+	require.NotRegexp(t, `(?m)^RemoveIPC=(yes|true|on|1)$`, unit, "services outlive the control plane with what they share")
+}
+
 // The commands of the page fill the directory that the unit serves, as its user: a restore into another place succeeds, and the server comes up empty.
 func TestThePageRestoresWhatTheUnitServes(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"time"
@@ -23,6 +24,9 @@ type listener struct {
 
 func listen(h *server.Host, addr string) (*listener, error) {
 	l, err := net.Listen("tcp", addr)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("cannot listen on %s: %w: a port below 1024 takes the capability CAP_NET_BIND_SERVICE (docs/operations.md, systemd)", addr, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s: %w", addr, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"syscall"
@@ -59,6 +60,10 @@ func Start(c Command) (*Process, error) {
 		fds[i] = uintptr(fd)
 	}
 	mark := uuid.NewString()
+	if err := unprivileged(); err != nil {
+		return nil, fmt.Errorf("cannot start %s: %w", c.Args[0], err)
+	}
+	defer runtime.UnlockOSThread()
 	pid, _, err := syscall.StartProcess(c.Args[0], c.Args, &syscall.ProcAttr{ // #nosec G204 -- the command of a template of the configuration
 		Dir: c.Dir, Env: append(slices.Clip(c.Env), markVar+"="+mark), Files: fds, Sys: &syscall.SysProcAttr{Setpgid: true},
 	})
@@ -79,6 +84,18 @@ func Start(c Command) (*Process, error) {
 		return nil, fmt.Errorf("cannot follow process %d: %w", pid, err)
 	}
 	return p, nil
+}
+
+// unprivileged locks this thread, and has it pass no capability on: those that a service manager gives this program, such as for ports
+// below 1024, are not for what it starts. It keeps them itself.
+func unprivileged() error {
+	runtime.LockOSThread() // the threads of a program have capabilities each of its own
+	err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+	if err == nil || errors.Is(err, unix.EINVAL) { // before Linux 4.3 none are passed on
+		return nil
+	}
+	runtime.UnlockOSThread()
+	return os.NewSyscallError("prctl", err)
 }
 
 // Adopt takes up a process that an earlier control plane started, if it still runs and is the same one.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // started runs a script that writes the ids of what it starts, one a line, into the file that is its output.
@@ -119,4 +121,20 @@ func TestAProcessThatIsBeingExecutedIsFound(t *testing.T) {
 	for range cap(results) {
 		require.NoError(t, <-results)
 	}
+}
+
+// What a service manager lets this program do is not passed on to what it starts.
+func TestNoCapabilityIsPassedOn(t *testing.T) {
+	t.Parallel()
+	runtime.LockOSThread() // and never unlocked: it ends with the test
+	header, data := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
+	require.NoError(t, unix.Capget(&header, &data[0]))
+	data[0].Inheritable = data[0].Permitted & (1 << unix.CAP_NET_BIND_SERVICE)
+	if unix.Capset(&header, &data[0]) != nil || unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, unix.CAP_NET_BIND_SERVICE, 0, 0) != nil {
+		t.Skip("this test has no such capability")
+	}
+	_, ambient := started(t, `sed -n 's/^CapAmb:\t0*\(.\)/\1/p' /proc/self/status`, 1)
+	require.Equal(t, []int{0}, ambient)
+	require.NoError(t, unix.Capget(&header, &data[0]))
+	require.NotZero(t, data[0].Effective&(1<<unix.CAP_NET_BIND_SERVICE), "it has it itself")
 }
