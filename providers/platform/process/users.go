@@ -34,6 +34,9 @@ func reachable(dir string) error {
 	if os.Getuid() != 0 {
 		return errors.New("only a server that is root can give tenants users of their own: start it as root, or leave the range of users out")
 	}
+	if err := capable("/proc/self/status"); err != nil {
+		return err
+	}
 	err := os.MkdirAll(dir, passable)
 	for at := dir; err == nil && at != filepath.Dir(at); at = filepath.Dir(at) {
 		var info os.FileInfo
@@ -45,6 +48,40 @@ func reachable(dir string) error {
 		}
 		if err == nil && info.Mode()&1 == 0 {
 			err = fmt.Errorf("%s lets no other user through, so tenants' own could not reach their directories: chmod o+x it, or have the applications elsewhere", at)
+		}
+	}
+	return err
+}
+
+// needed are the capabilities, by their numbers in the kernel, without which root cannot do what there is to do for the users of tenants.
+var needed = []struct {
+	bit  uint
+	name string
+}{{0, "CAP_CHOWN"}, {1, "CAP_DAC_OVERRIDE"}, {3, "CAP_FOWNER"}, {5, "CAP_KILL"}, {6, "CAP_SETGID"}, {7, "CAP_SETUID"}}
+
+// capable fails where this server, root as it is, was left without one of them, as by a service manager or an engine of containers.
+func capable(status string) error {
+	raw, err := os.ReadFile(status) // #nosec G304 -- of the kernel
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // a system that knows none
+	}
+	for line := range strings.Lines(string(raw)) {
+		value, ok := strings.CutPrefix(line, "CapEff:")
+		if !ok {
+			continue
+		}
+		var has uint64
+		if has, err = strconv.ParseUint(strings.TrimSpace(value), 16, 64); err != nil {
+			break
+		}
+		var missing []string
+		for _, c := range needed {
+			if has&(1<<c.bit) == 0 {
+				missing = append(missing, c.name)
+			}
+		}
+		if missing != nil {
+			return fmt.Errorf("this server is root without %s, so it cannot give tenants users of their own: let it have them (of a unit of systemd: CapabilityBoundingSet=, docs/operations.md), or leave the range of users out", strings.Join(missing, ", "))
 		}
 	}
 	return err
