@@ -107,6 +107,8 @@ type Provider struct {
 	Approval func(t *machines.Task) bool
 	// Export saves what a tenant has before it is taken away; nil refuses to.
 	Export func(ctx context.Context, t *machines.Task, b *machine.Task) error
+	// Exportable says why Export of this would fail now, as far as that is known before anything is taken away; nil knows nothing.
+	Exportable func(t *machines.Task, b *machine.Task) error
 	// Traffic counts what a target of a name was asked since it is one; nil counts nothing.
 	Traffic func(host, address string) Traffic
 

@@ -39,6 +39,11 @@ func (j *job) plan(ctx context.Context) (any, error) {
 			return nil, err
 		}
 	}
+	if p.Export {
+		if err := j.canExport(); err != nil {
+			p.Export, p.Notes = false, append(p.Notes, fmt.Sprintf("the tenant cannot be closed with export until it is planned anew, as by an upgrade: %v", err))
+		}
+	}
 	if j.body.Upgrade != nil { // which uses up nothing more
 		return p, nil
 	}

@@ -16,9 +16,12 @@ import (
 	"github.com/bcc94042/instar/providers/platform/storage"
 )
 
+// exportData is the action that saves what a tenant has.
+const exportData = "export_data"
+
 // undoing are the actions that are not for the workers of databases, by their names up to a colon; what follows that is the argument.
 var undoing = map[string]func(j *job, ctx context.Context, argument string) error{
-	"cancel_domain_binding": (*job).unbind, "export_data": (*job).export,
+	"cancel_domain_binding": (*job).unbind, exportData: (*job).export,
 	"delete_app": (*job).removeApp, "delete_certificate": (*job).forget, "remove_route": (*job).unroute,
 	"delete_storage": (*job).removeBucket, "delete_instance": (*job).removeInstance, "release_slug": (*job).releaseSlug,
 }
@@ -33,6 +36,9 @@ func (j *job) undo(ctx context.Context) (any, error) {
 	}
 	actions := j.body.Actions
 	results := make([]session.ActionResult, len(actions))
+	if can, err := j.exportable(results); err != nil || !can {
+		return session.Results{Actions: results}, err
+	}
 	var open []int // of the databases, and not done
 	stopped, routed := false, false
 	for i := 0; i < len(actions); {
@@ -71,6 +77,27 @@ func (j *job) undo(ctx context.Context) (any, error) {
 		return nil, err
 	}
 	return session.Results{Actions: results}, nil
+}
+
+// exportable reports whether an export that is among the actions could be made. Where it could not, nothing is taken away: the tenant would be off the air for want of it. Another try may do better; the last one says so of each action.
+func (j *job) exportable(results []session.ActionResult) (bool, error) {
+	actions := j.body.Actions
+	if !slices.ContainsFunc(actions, func(a session.Action) bool { return a.Name == exportData }) {
+		return true, nil
+	}
+	err := j.canExport()
+	if err == nil {
+		return true, nil
+	}
+	if j.unsettled(failure(err)) {
+		return false, err
+	}
+	for i, a := range actions {
+		if results[i] = (session.ActionResult{Action: a.Name, Error: "not tried: nothing is taken away where the export could not be made"}); a.Name == exportData {
+			results[i].Error = j.failure(err).Message
+		}
+	}
+	return false, nil
 }
 
 // keep leaves a custom domain to the tenant whose undo is whole, and was told to skip it: whatever the session is asked next, also a dry run, would else take it for what is left of its life before.
@@ -212,12 +239,18 @@ func (j *job) unbind(ctx context.Context, _ string) error {
 	return j.Domains.Remove(ctx, j.binding())
 }
 
-func (j *job) export(ctx context.Context, _ string) error {
-	if j.Export == nil {
+// canExport is asked before anything is taken away that is to be exported.
+func (j *job) canExport() error {
+	switch {
+	case j.Export == nil:
 		return providers.Errorf(providers.Invalid, "this server has nowhere to export to: deprovision without export, or skip export_data")
+	case j.Exportable == nil:
+		return nil
 	}
-	return j.Export(ctx, j.task, &j.body)
+	return j.Exportable(j.task, &j.body)
 }
+
+func (j *job) export(ctx context.Context, _ string) error { return j.Export(ctx, j.task, &j.body) }
 
 // removeApp ends a release. The route is gone by then, and what it still answers is let end. A domain that leads there keeps the release, whose address may be another tenant's next.
 func (j *job) removeApp(ctx context.Context, name string) error {

@@ -10,10 +10,15 @@ import (
 	"github.com/bcc94042/instar/server/tenants"
 )
 
-// exports saves what a tenant has in a directory of its own, which is named by the session and by when the tenant began to be closed: each deprovision has another, also after a restore of the session.
+// exportName is that of the directory of an export: each deprovision has another, also after a restore of the session.
+func exportName(t *machines.Task, b *machine.Task) string {
+	return t.Key() + b.RetiringAt.UTC().Format("-20060102T150405Z")
+}
+
+// exports saves what a tenant has in a directory of its own, which is named by the session and by when the tenant began to be closed.
 func exports(files *export.Files, databases *tenants.Databases) func(context.Context, *machines.Task, *machine.Task) error {
 	return func(ctx context.Context, t *machines.Task, b *machine.Task) error {
-		of := export.Tenant{Name: t.Key() + b.RetiringAt.UTC().Format("-20060102T150405Z"), Tenant: b.Request.EnterpriseID, Session: t.Key()}
+		of := export.Tenant{Name: exportName(t, b), Tenant: b.Request.EnterpriseID, Session: t.Key()}
 		if b.Storage != nil {
 			of.Bucket = storage.Bucket{ID: b.Storage.ID, Name: b.Storage.Bucket, Prefix: b.Storage.Prefix}
 		}

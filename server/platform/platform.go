@@ -86,7 +86,9 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 		Secrets: secrets(c.Storage.Tenants, databases.URL),
 	}
 	if c.Export != "" {
-		p.Export = exports(&export.Files{Dir: c.Export, Buckets: p.Storage}, databases)
+		files := &export.Files{Dir: c.Export, Buckets: p.Storage}
+		p.Export = exports(files, databases)
+		p.Exportable = func(t *machines.Task, b *machine.Task) error { return files.Ready(exportName(t, b)) }
 	}
 	databases.Audit(ctx, h, RoleAudit, machine.Machine)
 	databases.Share(tenants.Sessions{Machine: machine.Machine, Index: h.Indexes.Get(machine.Machine.Name), Asks: asks})

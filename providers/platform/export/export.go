@@ -85,6 +85,24 @@ func (f *Files) Save(ctx context.Context, t Tenant) error {
 	return providers.Errorf(providers.Unavailable, "cannot export %s to %s: %v", t.Tenant, f.Dir, err)
 }
 
+// Ready fails where an export with this name could not be begun: before anything is taken away that it is to save. One that is there is not made again.
+func (f *Files) Ready(name string) error {
+	if _, err := os.Lstat(filepath.Join(f.Dir, name)); err == nil {
+		return nil
+	}
+	err := f.room()
+	if err == nil {
+		var part string
+		if part, err = os.MkdirTemp(f.Dir, partPrefix+name+"-*"); err == nil {
+			err = os.Remove(part)
+		}
+	}
+	if err != nil {
+		return providers.Errorf(providers.Unavailable, "cannot export to %s: %v", f.Dir, err)
+	}
+	return nil
+}
+
 func (f *Files) save(ctx context.Context, t *Tenant) error {
 	final := filepath.Join(f.Dir, t.Name)
 	switch _, err := os.Lstat(final); {

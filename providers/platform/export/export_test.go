@@ -230,3 +230,21 @@ func TestObjectsHaveDigests(t *testing.T) {
 		require.Equal(t, []export.Object{{Name: "it", File: "bucket/it", Bytes: 7, Digest: info.Digest}}, m.Objects, name)
 	}
 }
+
+// That an export could not be made is found before it is to be, and nothing is left of the look.
+func TestWhetherThereIsRoomForAnExport(t *testing.T) {
+	t.Parallel()
+	f := &export.Files{Dir: filepath.Join(t.TempDir(), "exports")}
+	require.NoError(t, f.Ready("it"))
+	left, err := os.ReadDir(f.Dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	file := filepath.Join(f.Dir, "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for _, dir := range []string{file, filepath.Join(file, "below"), "/proc/sys/exports"} { // nobody writes there, nor root
+		err := (&export.Files{Dir: dir}).Ready("it")
+		require.Equal(t, providers.Unavailable, providers.CodeOf(err), "%s: %v", dir, err)
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(f.Dir, "it"), 0o500))
+	require.NoError(t, f.Ready("it"), "what is there is not made again")
+}
