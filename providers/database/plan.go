@@ -12,18 +12,6 @@ import (
 	"github.com/bcc94042/instar/providers/database/pg"
 )
 
-// unmovable are the tables that cannot be moved in the mode of the session, and why.
-func (j *job) unmovable(ctx context.Context) (reasons []string, err error) {
-	for _, p := range j.report.Refused(j.online()) {
-		reasons = append(reasons, p.String())
-	}
-	if !j.online() {
-		return reasons, nil
-	}
-	problems, err := j.link.CheckTables(ctx)
-	return append(reasons, problems...), err
-}
-
 // plan names everything that cannot be moved, or counts what will be. A target that nothing could be made on fails it, too.
 func (j *job) plan(ctx context.Context) (any, error) {
 	var reasons []string

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -216,7 +217,7 @@ func (j *job) inspect(ctx context.Context) (*catalog.Report, error) {
 	if err := conn.QueryRow(ctx, `select to_regclass('public.tenant_runtime') is not null`).Scan(&there); err != nil {
 		return nil, err
 	}
-	if !there {
+	if !there || len(c.Schemas) > 0 && !slices.Contains(c.Schemas, "public") {
 		delete(c.Tables, "tenant_runtime")
 	}
 	maps.Copy(c.Tables, j.Catalogue.Tables)

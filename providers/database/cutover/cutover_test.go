@@ -171,7 +171,7 @@ func TestTheRuntimeIsSwitchedAndGivenBackAsItWas(t *testing.T) {
 		alter table public.tenant_runtime add column plan text;
 		insert into public.tenant_runtime (enterprise_id, isolation_mode, database_host, status, updated_at, plan, epoch) values ('acme', 'shared', 'old:5432', 'trial', '2020-01-02', 'gold', 5)`)
 	row := func() string {
-		return databasetest.Ask(t, s.Address, `select coalesce((select (to_jsonb(r) - 'epoch')::text from public.tenant_runtime r where enterprise_id = 'acme'), 'none')`)
+		return databasetest.Ask(t, s.Address, `select coalesce((select (to_jsonb(r) - 'epoch' - 'region' - 'n')::text from public.tenant_runtime r where enterprise_id = 'acme'), 'none')`)
 	}
 	was := row()
 	previous, err := s.Snapshot(t.Context())
@@ -196,7 +196,7 @@ func TestTheRuntimeIsSwitchedAndGivenBackAsItWas(t *testing.T) {
 	require.ErrorContains(t, err, "session s1 has the tenant")
 	newer := *s
 	newer.Attempt = 2
-	databasetest.Exec(t, s.Address, `update public.tenant_runtime set plan = 'platinum', status = 'suspended'`) // by the application, since
+	databasetest.Exec(t, s.Address, `update public.tenant_runtime set plan = 'platinum', status = 'suspended'; alter table public.tenant_runtime add column region text not null default 'eu', add column n int generated always as identity`) // by the application, since
 	was = strings.NewReplacer(`"gold"`, `"platinum"`, `"trial"`, `"suspended"`).Replace(was)
 	for range 2 {
 		now, err := newer.Restore(t.Context(), previous, to.DatabaseName)

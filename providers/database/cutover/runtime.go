@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/bcc94042/instar/providers/database/pg"
 )
@@ -329,37 +329,38 @@ func (s *Source) restore(ctx context.Context, tx pgx.Tx, p Previous, now Runtime
 	if err != nil || same {
 		return err
 	}
-	rows, err := tx.Query(ctx, `select attname::text from pg_attribute where attrelid = $1::regclass and attnum > 0 and not attisdropped and attgenerated = '' and attname not in ('epoch', 'enterprise_id')`, s.runtime())
-	if err != nil {
-		return err
-	}
-	columns, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return err
-	}
 	epoch, err := s.nextEpoch(ctx, tx, now.Epoch)
 	if err != nil {
 		return err
 	}
-	set, names, values := make([]string, len(columns)), make([]string, len(columns)), make([]string, len(columns))
-	for i, c := range columns {
-		names[i], values[i] = pg.Ident(c), "p."+pg.Ident(c)
-		set[i] = names[i] + " = excluded." + names[i]
-		if c == "status" {
-			set[i] = "status = case when r.status = '" + switched + "' then excluded.status else r.status end"
-		} else if !slices.Contains(routed, c) {
-			set[i] = names[i] + " = r." + names[i]
-		}
+	set := []string{"epoch = $2", "status = case when r.status = '" + switched + "' then p.status else r.status end"}
+	for _, c := range routed {
+		set = append(set, c+" = p."+c)
 	}
-	tag, err := tx.Exec(ctx, fmt.Sprintf(`
-		insert into %[1]s as r (enterprise_id, epoch, %[2]s) select $1, $2, %[3]s from jsonb_populate_record(null::%[1]s, $3::text::jsonb) p
-		on conflict (enterprise_id) do update set epoch = excluded.epoch, %[4]s
-		where (coalesce(r.database_id, ''), coalesce(r.database_name, '')) = ($4, $5)`,
-		s.runtime(), strings.Join(names, ", "), strings.Join(values, ", "), strings.Join(set, ", ")), s.Enterprise, epoch, string(p.Row), now.DatabaseID, now.DatabaseName)
+	tag, err := tx.Exec(ctx, `update `+s.runtime()+` r set `+strings.Join(set, ", ")+` from jsonb_populate_record(null::`+s.runtime()+`, $3::text::jsonb) p
+		where r.enterprise_id = $1 and (coalesce(r.database_id, ''), coalesce(r.database_name, '')) = ($4, $5)`, s.Enterprise, epoch, string(p.Row), now.DatabaseID, now.DatabaseName)
+	if err == nil && tag.RowsAffected() == 0 {
+		tag, err = s.again(ctx, tx, p, epoch)
+	}
 	if err == nil && tag.RowsAffected() == 0 {
 		err = s.changed(ctx, tx, own)
 	}
 	return err
+}
+
+// again makes the row as it was, where it is gone, without columns that came since.
+func (s *Source) again(ctx context.Context, tx pgx.Tx, p Previous, epoch int64) (tag pgconn.CommandTag, err error) {
+	rows, err := tx.Query(ctx, `select quote_ident(attname) from pg_attribute where attrelid = $1::regclass and attnum > 0 and not attisdropped and attgenerated = '' and attidentity <> 'a'
+		and attname not in ('epoch', 'enterprise_id') and $2::text::jsonb ? attname::text`, s.runtime(), string(p.Row))
+	if err != nil {
+		return tag, err
+	}
+	columns, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return tag, err
+	}
+	return tx.Exec(ctx, `insert into `+s.runtime()+` (enterprise_id, epoch, `+strings.Join(columns, ", ")+`) select $1, $2, p.`+strings.Join(columns, ", p.")+`
+		from jsonb_populate_record(null::`+s.runtime()+`, $3::text::jsonb) p on conflict (enterprise_id) do nothing`, s.Enterprise, epoch, string(p.Row))
 }
 
 // RestoreKept restores what KeepAndSwitch has stored, and forgets it. Where nothing was kept, there is nothing to restore, unless the row leads to the session's own database: somebody has written that by hand, and the tenant is
