@@ -104,6 +104,14 @@ onPage('what goes on beside is no reason to refuse, but what a form began with i
   assert.equal((await server.ask('/v1/services/hello/label', { labels: { team: 'web', tier: 'silver' } })).status, 200);
   await dialog.locator('button[type=submit]').click();
   await dialog.waitFor({ state: 'detached' });
+  await page.click('main button.button:text-is("refresh")');
+  await dialog.getByLabel('Only if nothing has changed').waitFor();
+  const { revision } = (await server.ask('/v1/services/hello')).body;
+  assert.equal((await server.ask('/v1/services/hello/update', { spec: { image: 'hello', env: { A: 'b' } } })).status, 200);
+  await until('it is READY anew', async () => { const { body } = await server.ask('/v1/services/hello'); return body.revision > revision && body.state === 'READY'; });
+  await dialog.locator('button[type=submit]').click();
+  await dialog.locator('.failure').waitFor(); // the state is the same, but it was another meanwhile
+  await page.keyboard.press('Escape');
   await page.goto(server.url + '/ui/entities/queue/type-llm');
   await page.click('main button.button:text-is("configure")');
   await field(dialog, 'Limit').fill('8');

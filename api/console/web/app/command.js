@@ -52,12 +52,12 @@ function CommandDialog({ m, command, entity, etag, close }) {
   const [busy, setBusy] = useState('');
   const [key] = useState(() => new Key());
   const seen = useRef({ etag, is: '' }); // what the mark is about
-  const about = (f, state, had) => written([state, f.replaces && f.schema && begin(f, had)]);
+  const about = (f, e, had) => written([e.state, e.since, e.createdAt, f.replaces && f.schema && begin(f, had)]); // a state that was left and entered again, as by an approval, has another since
   useEffect(() => {
     const load = async () => {
       const f = await commandSchema(m.name, command.name);
       const had = f.replaces && f.schema && entity && read((await get(await entityPath(m, entity), { namespace: entity.namespace })).text); // with the numbers that the page has rounded
-      if (entity) seen.current.is = about(f, entity.state, had);
+      if (entity) seen.current.is = about(f, entity, had);
       setForm(f);
       if (f.schema) setValue(begin(f, had));
     };
@@ -71,9 +71,7 @@ function CommandDialog({ m, command, entity, etag, close }) {
   /** same reports whether what has changed is neither the state nor what the form began with, as progress is; then its revision is that of now. */
   const same = async (path) => {
     const now = await get(path, { namespace: target.namespace });
-    if (about(form, now.data.state, read(now.text)) !== seen.current.is) return false;
-    seen.current.etag = now.etag;
-    return true;
+    return about(form, now.data, read(now.text)) === seen.current.is && now.etag;
   };
   const go = async (dryRun) => {
     setBusy(dryRun ? 'dry' : 'send');
@@ -81,14 +79,16 @@ function CommandDialog({ m, command, entity, etag, close }) {
     setPlan(undefined);
     try {
       const path = await entityPath(m, target);
-      const sent = async (tries) => {
-        const headers = { ...(reason && { 'Instar-Reason': reason }), ...(!dryRun && { 'Idempotency-Key': key.value }), ...(entity && etag && guard && { 'If-Match': seen.current.etag }) };
+      const sent = async (tries, tag = seen.current.etag) => {
+        const headers = { ...(reason && { 'Instar-Reason': reason }), ...(!dryRun && { 'Idempotency-Key': key.value }), ...(entity && etag && guard && { 'If-Match': tag }) };
         try {
           return await send('POST', `${path}/${command.name}`, { json: form.schema && written(value), headers, query: { namespace: target.namespace, ...(dryRun && { dryRun: 'true' }) } });
         } catch (e) {
           if (!dryRun) key.after(e);
-          if (e.status !== 412 || tries === 0 || !await same(path)) throw e;
-          return sent(tries - 1);
+          const again = e.status === 412 && tries > 0 && !key.lost && await same(path);
+          if (!again) throw e;
+          if (!dryRun) seen.current.etag = again; // which goes with the key: what is sent again after an answer that was lost has to be the same
+          return sent(tries - 1, again);
         }
       };
       if (!entity && form.replaces && living(m).includes((await optional(path, { namespace: target.namespace }))?.state) && !(await made())) throw new Problem(409, { title: 'It is there', detail: `${target.id} exists: change it on its page.` });
