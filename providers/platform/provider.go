@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -91,8 +90,6 @@ type Provider struct {
 	// Refuses is why a custom domain cannot be bound, empty if it can; nil refuses none.
 	Refuses func(host string) string
 
-	// Reaches says why the proxy does not connect to an address; nil connects to all.
-	Reaches func(to netip.AddrPort) error
 	// Client reaches primary domains as users do, through the proxy.
 	Client *http.Client
 	// Direct reaches releases under their addresses, which may have the name of a host.
@@ -211,25 +208,6 @@ func (j *job) before(ctx context.Context) error {
 		return &providers.CodedError{Failure: *r.Failure}
 	}
 	return nil
-}
-
-// reached removes a release that the proxy does not connect to, and fails: it would be found out behind a certificate, and not why. A name is judged by each connection.
-func (j *job) reached(ctx context.Context, r *app.Release, address string) error {
-	to, err := netip.ParseAddrPort(address)
-	if err != nil || j.Reaches == nil {
-		return nil
-	}
-	no := j.Reaches(to)
-	if no == nil {
-		return nil
-	}
-	if err = r.MayReplace(ctx); err == nil { // else the next attempt would find it where it is
-		err = j.Apps.Remove(ctx, *r)
-	}
-	if err != nil {
-		return err
-	}
-	return providers.Errorf(providers.Invalid, "the proxy does not connect to %s, where the release %s is: %v; have it within domains.targets, or on platform.host and a port of platform.ports", to, r.Name, no)
 }
 
 // migrate changes the tables of a tenant, and none that serve a newer version.

@@ -4,13 +4,10 @@ package platform_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"sync"
 	"testing"
 	"time"
@@ -524,25 +521,6 @@ func TestPlansAreRefused(t *testing.T) {
 	require.False(t, f.Retryable)
 	require.Contains(t, f.Message, "none can be promised")
 	require.Empty(t, w.rows.all, "a plan makes nothing")
-}
-
-// Before a certificate is asked for, and the application through its domain, which would be answered with 503.
-func TestAReleaseThatTheProxyDoesNotConnectToIsNotDeployed(t *testing.T) {
-	t.Parallel()
-	w := setup(t)
-	var asked netip.AddrPort
-	w.Reaches = func(to netip.AddrPort) error {
-		asked = to
-		return errors.New("it is this host")
-	}
-	f := w.perform("own", "deploy", 1, task("default.acme.own")).Failure
-	require.NotNil(t, f)
-	require.False(t, f.Retryable)
-	require.Regexp(t, "^the proxy does not connect to "+regexp.QuoteMeta(asked.String())+", where the release tenant-acme-r1 is: it is this host; have it within domains.targets, ", f.Message)
-	_, err := w.Apps.Look(t.Context(), "default", "tenant-acme-r1")
-	require.True(t, providers.IsNotFound(err), "the next attempt may have another address: %v", err)
-	w.Reaches = func(to netip.AddrPort) error { asked = to; return nil }
-	require.Equal(t, twice[machine.App](w, "deploy", 2, task("default.acme.own")).Address, asked.String())
 }
 
 // Two sessions whose plans were within the quota want the last place. Whoever has it keeps it, whatever the quota is by now.

@@ -256,9 +256,6 @@ func (j *job) deploy(ctx context.Context) (any, error) {
 	}
 	address, err := j.Apps.Deploy(ctx, r)
 	if err == nil {
-		err = j.reached(ctx, &r, address)
-	}
-	if err == nil {
 		err = j.made(ctx, true, func(ctx context.Context) error { return j.Apps.Remove(ctx, r) })
 	}
 	return machine.App{Name: r.Name, Version: r.Version, Address: address}, err

@@ -79,7 +79,7 @@ func (j *job) undo(ctx context.Context) (any, error) {
 	return session.Results{Actions: results}, nil
 }
 
-// exportable reports whether an export that is among the actions could be made. Where it could not, nothing is taken away: the tenant would be off the air for want of it. Another try may do better; the last one says so of each action.
+// exportable reports whether an export that is among the actions could be made. Where it could not, nothing more is taken away: the tenant would be off the air for want of it. Another try may do better; the last one says so of each action.
 func (j *job) exportable(results []session.ActionResult) (bool, error) {
 	actions := j.body.Actions
 	if !slices.ContainsFunc(actions, func(a session.Action) bool { return a.Name == exportData }) {
@@ -93,7 +93,7 @@ func (j *job) exportable(results []session.ActionResult) (bool, error) {
 		return false, err
 	}
 	for i, a := range actions {
-		if results[i] = (session.ActionResult{Action: a.Name, Error: "not tried: nothing is taken away where the export could not be made"}); a.Name == exportData {
+		if results[i] = (session.ActionResult{Action: a.Name, Error: "not tried: nothing more is taken away where the export could not be made"}); a.Name == exportData {
 			results[i].Error = j.failure(err).Message
 		}
 	}

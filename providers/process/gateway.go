@@ -207,7 +207,7 @@ func (u *unit) holders() []*child.Process {
 
 // inherit lets connections wait in the socket of this control plane where no process but that of c, which ends, has another one that could not be taken back. The lock is held.
 func (u *unit) inherit(c *copied) {
-	if u.socket == nil || u.state.Deleting || slices.ContainsFunc(u.holders(), func(p *child.Process) bool { return p != c.Process }) {
+	if u.socket == nil || u.state.Deleting || slices.ContainsFunc(u.holders(), func(p *child.Process) bool { return p != c.Process && !p.Own() }) {
 		return
 	}
 	if err := u.socket.listen(); err != nil {

@@ -138,7 +138,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	})
 	h.Say("Domains: the proxy is at %s. How names of tenants are bound: docs/domains.md", secure.Addr())
 	p := &domain.Provider{Records: records, Table: t, Issuer: certs, Refuses: refuses}
-	h.Share(&Front{table: t, Issuer: certs, Addr: secure.Addr().String(), Traffic: px.Traffic, Refuses: refuses, Reaches: here, InFlight: px.InFlight})
+	h.Share(&Front{table: t, Issuer: certs, Addr: secure.Addr().String(), Traffic: px.Traffic, Refuses: refuses, InFlight: px.InFlight})
 	return server.Work{Performer: p, Looker: p}, nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"maps"
-	"net/netip"
 	"slices"
 
 	"github.com/bcc94042/instar/providers/domain"
@@ -21,8 +20,6 @@ type Front struct {
 	Traffic func(host, address string) proxy.Count
 	// Refuses is why a name cannot be bound, empty if it can.
 	Refuses func(host string) string
-	// Reaches says why the proxy of this node does not connect to an address.
-	Reaches func(to netip.AddrPort) error
 	// InFlight is how many requests to an address have not ended, see [proxy.Proxy.InFlight].
 	InFlight func(address string) int
 }

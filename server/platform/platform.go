@@ -77,7 +77,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	p := &platform.Provider{
 		Domain: c.Domain, Channels: c.Channels, Sizes: sizes, Env: c.Env, Health: domains.Health{Path: c.Health}, Readiness: c.Readiness,
 		Table: proxy, Issuer: proxy.Issuer, Apps: apps, Storage: buckets, Databases: databases, Place: databases.Place,
-		Domains: customs, Client: names, Direct: direct, Refuses: proxy.Refuses, Reaches: proxy.Reaches,
+		Domains: customs, Client: names, Direct: direct, Refuses: proxy.Refuses,
 		Quota: quota(c.Quota, proxy.Owners), Approval: func(*machines.Task) bool { return c.Approval }, Traffic: func(host, address string) platform.Traffic {
 			n := proxy.Traffic(host, address)
 			return platform.Traffic{Requests: n.Asked, Errors: n.Failures, Hung: n.Hung}

@@ -86,7 +86,34 @@ func (f *Files) Save(ctx context.Context, t Tenant) error {
 }
 
 // Ready fails where an export with this name could not be begun: before anything is taken away that it is to save. One that is there is not made again.
+// A directory that does not answer, as of a server that is away, is given up after [patience].
 func (f *Files) Ready(name string) error {
+	said := make(chan error, 1)
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case looks <- struct{}{}:
+		go func() {
+			defer func() { <-looks }()
+			said <- f.ready(name)
+		}()
+	case <-timer.C:
+	}
+	select {
+	case err := <-said:
+		return err
+	case <-timer.C:
+	}
+	return providers.Errorf(providers.Unavailable, "cannot export to %s: it does not answer within %s", f.Dir, patience)
+}
+
+// patience is for how long a look into the directory of exports is waited for.
+const patience = 10 * time.Second
+
+// looks are those that are not answered yet, of which there are so many at most.
+var looks = make(chan struct{}, 8)
+
+func (f *Files) ready(name string) error {
 	if _, err := os.Lstat(filepath.Join(f.Dir, name)); err == nil {
 		return nil
 	}

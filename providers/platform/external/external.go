@@ -181,7 +181,7 @@ func (a *Apps) await(ctx context.Context, r *app.Release) (string, error) {
 			return now.Address, nil
 		case time.Now().After(end):
 			a.late.Store(nameOf(r), nil)
-			return "", &app.UnhealthyError{Release: r.Name, Reason: "it is not ready in time: " + now.Status}
+			return "", &app.UnhealthyError{Release: r.Name, Reason: "it is not ready in time, and begins anew with the next attempt; if it only needs longer, raise platform.startup: " + now.Status}
 		}
 		if err := wait.Pause(ctx, poll); err != nil {
 			return "", err

@@ -57,7 +57,7 @@ func reachable(dir string) error {
 var needed = []struct {
 	bit  uint
 	name string
-}{{0, "CAP_CHOWN"}, {1, "CAP_DAC_OVERRIDE"}, {3, "CAP_FOWNER"}, {5, "CAP_KILL"}, {6, "CAP_SETGID"}, {7, "CAP_SETUID"}}
+}{{0, "CAP_CHOWN"}, {1, "CAP_DAC_OVERRIDE"}, {5, "CAP_KILL"}, {6, "CAP_SETGID"}, {7, "CAP_SETUID"}}
 
 // capable fails where this server, root as it is, was left without one of them, as by a service manager or an engine of containers.
 func capable(status string) error {

@@ -166,8 +166,11 @@ func become(args []string) error {
 		return fmt.Errorf("cannot limit %s: %w", args[0], err)
 	}
 	if l.Temporary != "" && os.Getenv("TMPDIR") == l.Temporary { // by its user, who may have put a link there
-		if err := os.MkdirAll(l.Temporary, 0o700); err != nil {
-			return fmt.Errorf("cannot make the TMPDIR of %s: %w", args[0], err)
+		if err := os.MkdirAll(l.Temporary, 0o700); err != nil { // it may have a file of that name
+			fmt.Fprintf(os.Stderr, "%s has no TMPDIR of its own: %v\n", args[0], err)
+			if err := os.Unsetenv("TMPDIR"); err != nil {
+				return err
+			}
 		}
 	}
 	// #nosec G204 -- the command of a template of the configuration

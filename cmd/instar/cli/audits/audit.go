@@ -340,7 +340,7 @@ func export(s *command.Session, cmd *cobra.Command, args []string) error {
 		return cmp.Or(broken(c.file(s, args[0], true)), err) // which says more of what is no file
 	}
 	defer f.Close()
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil { // both would append the same records
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) { // both would append the same records; some file systems know no locks
 		return fmt.Errorf("another export writes %s: %w", args[0], err)
 	}
 	if err := c.file(s, args[0], true); err != nil {
