@@ -17,7 +17,7 @@ import (
 
 // write puts a value beside the engine, at the revision that it was read at.
 func (m *mischief) write(key string, revision uint64, value []byte) (uint64, error) {
-	ctx, cancel := context.WithTimeout(m.Ctx, 3*time.Second)
+	ctx, cancel := context.WithTimeout(m.Ctx, 20*time.Second)
 	defer cancel()
 	ack, err := m.reader.JS().PublishMsg(ctx, &nats.Msg{Subject: "$KV.services." + key, Data: value, Header: nats.Header{"Nats-Expected-Last-Subject-Sequence": {fmt.Sprint(revision)}}})
 	if err != nil {
@@ -27,7 +27,7 @@ func (m *mischief) write(key string, revision uint64, value []byte) (uint64, err
 }
 
 func (m *mischief) value(key string) (uint64, []byte, error) {
-	ctx, cancel := context.WithTimeout(m.Ctx, 3*time.Second)
+	ctx, cancel := context.WithTimeout(m.Ctx, 20*time.Second)
 	defer cancel()
 	s, err := m.reader.JS().Stream(ctx, "KV_services")
 	if err != nil {
@@ -73,7 +73,7 @@ func (m *mischief) park(round int) error {
 			m.buried++
 		}
 		began := time.Now()
-		if cmd := m.client.Do(m.Ctx, neighbour, "label", map[string]any{"labels": map[string]string{"n": fmt.Sprint(n)}}, 0); cmd.Outcome != check.Applied || time.Since(began) > 10*time.Second {
+		if cmd := m.client.Do(m.Ctx, neighbour, "label", map[string]any{"labels": map[string]string{"n": fmt.Sprint(n)}}, 0); cmd.Outcome != check.Applied || time.Since(began) > 20*time.Second {
 			m.Violations++
 			m.Say("VIOLATION others: beside an unreadable value in the same partition a command was answered %s %s after %s", cmd.Outcome, cmd.Code, part.Since(began))
 		}

@@ -188,7 +188,7 @@ func (m *mischief) repeat() {
 // them, so that only the entities' own memory is left. That holds what was applied; a refusal is remembered in the
 // engine's memory until the next commit, and after a restart the same command is decided anew.
 func (m *mischief) repeatRecent() error {
-	if err := rig.Until(m.Ctx, 10*time.Second, "the connection is back", m.reader.NC().IsConnected); err != nil {
+	if err := rig.Until(m.Ctx, 30*time.Second, "the connection is back", m.reader.NC().IsConnected); err != nil {
 		return err
 	}
 	applied := map[string]bool{}
@@ -207,7 +207,7 @@ func (m *mischief) repeatRecent() error {
 			m.again(msg, msg.Subject, "")
 		}
 	}
-	return m.reader.NC().FlushTimeout(5 * time.Second)
+	return m.reader.NC().FlushTimeout(20 * time.Second)
 }
 
 // poison sends what cannot be handled and waits for the dead letters.
@@ -221,7 +221,7 @@ func (m *mischief) poison(round int) error {
 		{"instar.cmd.service.default.UPPER.create", "{}"},
 		{"instar.cmd.service.default.too.deep.create", "{}"},
 	} {
-		ctx, cancel := context.WithTimeout(m.Ctx, 5*time.Second)
+		ctx, cancel := context.WithTimeout(m.Ctx, 20*time.Second)
 		_, err := m.reader.JS().PublishMsg(ctx, &nats.Msg{Subject: p.subject, Data: []byte(p.body), Header: nats.Header{nats.MsgIdHdr: {strangeID(p.subject)}}})
 		cancel()
 		if err != nil {
