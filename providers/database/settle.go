@@ -192,13 +192,16 @@ func (j *job) admit(ctx context.Context) error {
 	return nil
 }
 
-// unseenTables refuses to leave behind the rows of tables that cannot be compared, such as one without a kind that both databases have got since the switch. An instance may have begun without what the plan of a move asks of them.
+// unseenTables refuses to leave behind the rows of tables of which nobody has said whose they are, and which both databases have got since the switch: those are not compared. An instance may have begun without what the plan of a move asks of them.
 func (j *job) unseenTables(ctx context.Context) error {
 	if kind := j.task.Machine; kind != "" && kind != machine.Machine.Name {
 		return nil
 	}
 	var reasons []string
 	for _, p := range j.report.Refused(false) {
+		if _, ruled := j.Catalogue.Tables[p.Table]; ruled || j.report.Table(p.Table) != nil {
+			continue
+		}
 		has, err := j.mover.HasAny(ctx, p.Table)
 		if err != nil {
 			return err

@@ -98,17 +98,22 @@ func (f *Files) Ready(name string) error {
 			said <- f.ready(name)
 		}()
 	case <-timer.C:
+		return f.silent()
 	}
 	select {
 	case err := <-said:
 		return err
 	case <-timer.C:
+		return f.silent()
 	}
+}
+
+func (f *Files) silent() error {
 	return providers.Errorf(providers.Unavailable, "cannot export to %s: it does not answer within %s", f.Dir, patience)
 }
 
 // patience is for how long a look into the directory of exports is waited for.
-const patience = 10 * time.Second
+var patience = 10 * time.Second // tests have less
 
 // looks are those that are not answered yet, of which there are so many at most.
 var looks = make(chan struct{}, 8)

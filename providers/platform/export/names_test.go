@@ -2,6 +2,7 @@ package export
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -16,4 +17,21 @@ func TestEachNameHasAFileOfItsOwn(t *testing.T) {
 		require.NotContains(t, files, file, "%q", name)
 		files[file] = name
 	}
+}
+
+// Not in parallel: while so many looks are not answered, no other one is.
+func TestALookIsNotWaitedForWithoutEnd(t *testing.T) {
+	was := patience
+	t.Cleanup(func() { patience = was })
+	patience = 10 * time.Millisecond
+	for range cap(looks) {
+		looks <- struct{}{}
+	}
+	f := &Files{Dir: t.TempDir()}
+	require.ErrorContains(t, f.Ready("it"), "does not answer within 10ms")
+	for range cap(looks) {
+		<-looks
+	}
+	patience = was
+	require.NoError(t, f.Ready("it"))
 }
