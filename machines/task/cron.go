@@ -3,6 +3,7 @@ package task
 import (
 	"strings"
 	"time"
+	_ "time/tzdata" // where the system has no time zones, as in the image of a container, or has others than the node before
 
 	"github.com/adhocore/gronx"
 

@@ -121,7 +121,7 @@ func (d *Data) record(id string) *Record {
 
 var sameSchedule = &guard{Name: "nothing new", Holds: func(s *step) bool {
 	cron, zone := machines.Body[ScheduleBody](s).Times()
-	return cron == s.Data.Cron && zone == s.Data.TimeZone
+	return cron == s.Data.Cron && zone == s.Data.TimeZone && (cron == "" || !s.Data.NextRun.IsZero()) // else it is armed anew
 }}
 
 // bare: it has never run, so there is nothing to erase.
