@@ -154,3 +154,30 @@ func BenchmarkDropOfThoseThatWait(b *testing.B) {
 		}
 	}
 }
+
+// Nor do those whose workers were away, or whose queue was paused, while others started much.
+func TestThoseThatWaitedForAnEntryClaimNothing(t *testing.T) {
+	t.Parallel()
+	for name, closed := range map[string]Limits{"away": {Away: true}, "paused": {Paused: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := New(time.Minute, never)
+			for _, of := range []string{"ns.busy", "ns.kept"} {
+				s.SetRepository(of, Rights{Held: 100})
+				for i := range 1000 {
+					it := task(of, fmt.Sprint("t", i), 5, noon)
+					it.Entries = []string{of}
+					s.Wait(it, noon)
+				}
+			}
+			s.SetEntry("ns.kept", closed)
+			run(s, 4, 500, func(Task) int { return 1 })
+			s.SetEntry("ns.kept", Limits{})
+			counts := map[string]int{}
+			for _, g := range run(s, 4, 100, func(Task) int { return 1 }) {
+				counts[g.Repository]++
+			}
+			require.InDelta(t, 50, counts["ns.kept"], 5)
+		})
+	}
+}

@@ -162,6 +162,24 @@ func (s *Scheduler) line(r *repo) {
 	}
 }
 
+// SetEntry changes what an entry allows. One that was never set allows everything.
+//
+// Whoever waited for one that was closed has its turn as if it came now: what others have started meanwhile is no credit, or they would start nothing until it has caught up.
+func (s *Scheduler) SetEntry(name string, l Limits) {
+	e := s.entry(name)
+	opens := (e.Paused || e.Away) && !l.Paused && !l.Away
+	e.Limits = l
+	if !opens {
+		return
+	}
+	for _, r := range s.turns.list {
+		if slices.ContainsFunc(r.classes, func(c *class) bool { return c.ready.Len() > 0 && slices.Contains(c.entries, e) }) {
+			r.pass = max(r.pass, s.pass)
+		}
+	}
+	heap.Init(&s.turns)
+}
+
 // turns are repositories in the order of their turns.
 type turns struct{ list []*repo }
 

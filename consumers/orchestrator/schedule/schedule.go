@@ -115,9 +115,6 @@ func (s *Scheduler) urgencyOf(t *Task) int64 {
 	return t.Queued.Unix() + int64(float64(t.Priority)*s.aging.Seconds())
 }
 
-// SetEntry changes what an entry allows. One that was never set allows everything.
-func (s *Scheduler) SetEntry(name string, l Limits) { s.entry(name).Limits = l }
-
 // Ready is how many tasks wait for nothing but limits, among those that an entry limits.
 func (s *Scheduler) Ready(name string) int {
 	if e := s.entries[name]; e != nil {
