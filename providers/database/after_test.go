@@ -155,7 +155,21 @@ func TestARevertNamesATableOfNoKind(t *testing.T) {
 	s.command("revert", `{}`)
 	require.Equal(t, machine.Ready, s.e.State)
 	require.Contains(t, s.e.LastError.Message, "strays")
+	refused := func(what string) {
+		t.Helper()
+		s.command("revert", `{"keepWrites":true}`)
+		require.Equal(t, machine.Ready, s.e.State)
+		require.Contains(t, s.e.LastError.Message, what)
+	}
 	databasetest.Exec(t, s.p.Source, `drop table public.strays`)
+	refused("strays: the shared database has no such table")
+	databasetest.Exec(t, target, `drop table public.strays; alter table public.settings add column note text default 'none', add column more text; update public.settings set more = 'x'`)
+	refused("settings: its column more, which the shared database lacks, has values")
+	databasetest.Exec(t, target, `alter table public.settings drop column more; create table public.trail (enterprise_id text, line text)`)
+	databasetest.Exec(t, s.p.Source, `create table public.trail (enterprise_id text, line text)`)
+	databasetest.Exec(t, target, `insert into public.trail values ('unkind', 'a')`)
+	refused("trail: ")
+	databasetest.Exec(t, target, `delete from public.trail`)
 	s.command("revert", `{}`)
 	require.Equal(t, machine.RolledBack, s.e.State, "%v", s.e.LastError)
 }

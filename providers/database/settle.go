@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -199,7 +200,8 @@ func (j *job) unseenTables(ctx context.Context) error {
 	}
 	var reasons []string
 	for _, p := range j.report.Refused(false) {
-		if _, ruled := j.Catalogue.Tables[p.Table]; ruled || j.report.Table(p.Table) != nil {
+		t := j.report.Table(p.Table)
+		if _, ruled := j.Catalogue.Tables[p.Table]; t == nil && ruled || t != nil && len(t.Key) > 0 { // it is compared, or not to be
 			continue
 		}
 		has, err := j.mover.HasAny(ctx, p.Table)
@@ -210,10 +212,32 @@ func (j *job) unseenTables(ctx context.Context) error {
 			reasons = append(reasons, p.String())
 		}
 	}
+	beyond, err := j.beyond(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range beyond {
+		reasons = append(reasons, p.String())
+	}
 	if len(reasons) == 0 {
 		return nil
 	}
-	return pg.Refuse("it cannot be seen what the tenant has written since the switch: %s; give these tables a kind (tenants.tables), or discardWrites leaves their rows behind", strings.Join(reasons, "; "))
+	return pg.Refuse("it cannot be seen what the tenant has written since the switch: %s; bring the shared database into line (a migration that it lacks, a key), give these tables a kind (tenants.tables), or discardWrites leaves all that was written behind", strings.Join(reasons, "; "))
+}
+
+// beyond is what only the tenant's database has.
+func (j *job) beyond(ctx context.Context) ([]catalog.Problem, error) {
+	conn, err := pg.Connect(ctx, j.mover.Target)
+	if err != nil {
+		return nil, fmt.Errorf("target: %w", err)
+	}
+	defer pg.Close(conn)
+	return catalog.Beyond(ctx, conn, j.Catalogue, j.report)
+}
+
+// comparable are the tables of some kinds that have a key to compare them by; those that have none were refused, or have no rows in the tenant's database.
+func (j *job) comparable(kinds ...catalog.Kind) []*catalog.Table {
+	return slices.DeleteFunc(j.kinds(kinds...), func(t *catalog.Table) bool { return len(t.Key) == 0 })
 }
 
 func (j *job) bringBack(ctx context.Context) error {
@@ -223,7 +247,7 @@ func (j *job) bringBack(ctx context.Context) error {
 	if err := j.everybodys(ctx); err != nil {
 		return err
 	}
-	j.mover.Tables = j.kinds(catalog.Tenant, catalog.Child)
+	j.mover.Tables = j.comparable(catalog.Tenant, catalog.Child)
 	found, _, err := j.mover.Differences(ctx)
 	if err != nil || len(found) == 0 {
 		return err
@@ -239,7 +263,7 @@ func (j *job) bringBack(ctx context.Context) error {
 
 // everybodys refuses to bring back what the tenant has in tables that are copied whole, and the shared database has not: others read them there, too. What only that has was added since.
 func (j *job) everybodys(ctx context.Context) error {
-	j.mover.Tables = j.kinds(catalog.Reference)
+	j.mover.Tables = j.comparable(catalog.Reference)
 	found, _, err := j.mover.Differences(ctx)
 	if err == nil {
 		found, err = j.mover.Targets(ctx, found)

@@ -209,6 +209,13 @@ func TestTheRuntimeIsSwitchedAndGivenBackAsItWas(t *testing.T) {
 	require.ErrorAs(t, err, &obsolete, "a zombie")
 	require.Equal(t, was, row())
 
+	// What an application's own table leaves open is as a table of this program has it.
+	databasetest.Exec(t, s.Address, `alter table public.tenant_runtime alter column status drop not null, alter column isolation_mode drop not null; update public.tenant_runtime set status = null, isolation_mode = null`)
+	read, err = s.Read(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "shared active", read.IsolationMode+" "+read.Status)
+	databasetest.Exec(t, s.Address, `update public.tenant_runtime set status = 'active', isolation_mode = 'shared'`)
+
 	// A row that was not there is not there afterwards; the epoch rises all the same.
 	databasetest.Exec(t, s.Address, `delete from public.tenant_runtime`)
 	previous, err = newer.Snapshot(t.Context())

@@ -117,7 +117,7 @@ type queryer interface {
 
 func (s *Source) read(ctx context.Context, q queryer) (r Runtime, err error) {
 	err = q.QueryRow(ctx, `
-		select r.isolation_mode, coalesce(r.database_id, ''), coalesce(r.database_host, ''), coalesce(r.database_name, ''), r.status, r.epoch
+		select coalesce(r.isolation_mode::text, 'shared'), coalesce(r.database_id, ''), coalesce(r.database_host, ''), coalesce(r.database_name, ''), coalesce(r.status::text, 'active'), coalesce(r.epoch, 0)
 		from `+s.runtime()+` r where r.enterprise_id = $1`, s.Enterprise).
 		Scan(&r.IsolationMode, &r.DatabaseID, &r.DatabaseHost, &r.DatabaseName, &r.Status, &r.Epoch)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -321,7 +321,7 @@ func (s *Source) restore(ctx context.Context, tx pgx.Tx, p Previous, now Runtime
 		return err
 	}
 	var same bool
-	err := tx.QueryRow(ctx, `select coalesce((select `+ofRoute("to_jsonb(r)")+` = `+ofRoute("$2::text::jsonb")+` and (r.status::text <> $3 or r.status::text = $2::text::jsonb->>'status') from `+s.runtime()+` r where r.enterprise_id = $1), false)`,
+	err := tx.QueryRow(ctx, `select coalesce((select `+ofRoute("to_jsonb(r)")+` = `+ofRoute("$2::text::jsonb")+` and (coalesce(r.status::text, '') <> $3 or coalesce(r.status::text, '') = coalesce($2::text::jsonb->>'status', '')) from `+s.runtime()+` r where r.enterprise_id = $1), false)`,
 		s.Enterprise, string(p.Row), switched).Scan(&same)
 	if err == nil && !same {
 		err = s.Foreign(now, own)
