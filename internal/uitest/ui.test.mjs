@@ -270,7 +270,7 @@ test('the keyboard is enough', async () => {
   assert.deepEqual(await violations(page), []);
   await page.keyboard.press('Escape');
   await page.keyboard.press('/');
-  await page.keyboard.type('web-4');
+  await page.keyboard.type('Web-4'); // as a phone writes it
   await page.waitForSelector('#found >> text=web-4');
   await page.keyboard.press('Enter');
   await page.waitForURL('**/ui/entities/service/web-4');

@@ -105,7 +105,7 @@ function CommandDialog({ m, command, entity, etag, close }) {
     }
   };
   return html`<${Dialog} title=${entity ? `${command.name} ${m.name} ${entity.id}` : `New ${m.name}: ${command.name}`} wide=${!!form?.schema} onClose=${() => close(false)}>
-    <form onSubmit=${(e) => { e.preventDefault(); if (ready && !busy) go(false); }}>
+    <form autocapitalize="none" onSubmit=${(e) => { e.preventDefault(); if (ready && !busy) go(false); }}>
       ${command.doc && html`<p class="sub">${command.doc}</p>`}
       ${!form && !error && html`<${Loading} rows=${2} />`}
       ${!entity && html`<div class="fields">

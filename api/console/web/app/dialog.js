@@ -53,7 +53,7 @@ function Ask({ title, text, name, action = 'Go on', tone = 'danger', close }) {
   const [typed, set] = useState('');
   const ready = !name || typed === name;
   return html`<${Dialog} title=${title} onClose=${() => close(false)}>
-    <form onSubmit=${(e) => { e.preventDefault(); if (ready) close(true); }}>
+    <form autocapitalize="none" onSubmit=${(e) => { e.preventDefault(); if (ready) close(true); }}>
       <p>${text}</p>
       ${name && html`<label class="field"><span>Type <b class="mono">${name}</b> to confirm</span><input class="input mono" autocomplete="off" autofocus value=${typed} onInput=${(e) => set(e.target.value)} /></label>`}
       <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close(false)}>Cancel</button>

@@ -122,7 +122,7 @@ function Namespace() {
     edit(false);
   };
   if (editing) {
-    return html`<form class="namespace" onSubmit=${(e) => { e.preventDefault(); done(input.current.value.trim()); }}>
+    return html`<form autocapitalize="none" class="namespace" onSubmit=${(e) => { e.preventDefault(); done(input.current.value.trim()); }}>
       <input ref=${input} class="input" aria-label="Namespace; * is all" value=${ns} onBlur=${(e) => done(e.target.value.trim())} onKeyDown=${(e) => { if (e.key === 'Escape') { left.current = true; edit(false); } }} /></form>`;
   }
   return html`<button type="button" class="pill namespace" title="The namespace that lists show. Press to change." onClick=${() => edit(true)}>${ns === '*' ? 'All namespaces' : ns}</button>`;
@@ -139,5 +139,5 @@ function Settings() {
 function Account({ who }) {
   return html`<details class="account"><summary class="button button-quiet" aria-label=${'Signed in as ' + who.name}><${Icon} name="user" /></summary>
     <div class="account-menu"><p><b>${who.name}</b><br /><span class="faint small">role ${who.role}${who.namespace !== '*' ? ', namespace ' + who.namespace : ''}</span></p>
-      <button type="button" class="button" onClick=${() => signOut()}>Sign out</button></div></details>`;
+      <button type="button" class="button" onClick=${() => signOut().catch((e) => toast('You are still signed in: ' + e.message, 'bad'))}>Sign out</button></div></details>`;
 }

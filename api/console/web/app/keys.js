@@ -91,7 +91,7 @@ function Palette({ close }) {
     else if (found[at]) go(found[at]);
   };
   return html`<${Dialog} title="Find" onClose=${() => close()}>
-    <input ref=${input} class="input palette-input" role="combobox" aria-expanded="true" aria-controls="found" aria-activedescendant=${found[at] ? 'found-' + at : undefined} aria-label="Find an entity, a machine, a page"
+    <input ref=${input} class="input palette-input" autocapitalize="none" role="combobox" aria-expanded="true" aria-controls="found" aria-activedescendant=${found[at] ? 'found-' + at : undefined} aria-label="Find an entity, a machine, a page"
       placeholder="The beginning of an id, a machine, a page" value=${text} onInput=${(e) => { entered.current = chosen.current = undefined; setText(e.target.value); }} onKeyDown=${onKey} autocomplete="off" spellcheck=${false} />
     <ul id="found" class="found" role="listbox" aria-label="Found">${found.map((f, i) => html`<li key=${f.href} id=${'found-' + i} role="option" aria-selected=${i === at} onMouseMove=${() => setAt(i)} onClick=${() => go(f)}>
       <${Icon} name=${f.icon} /><span>${f.text}</span><span class="faint small">${f.sub}</span>${f.m && html`<${State} m=${f.m} state=${f.state} />`}</li>`)}</ul>
@@ -105,8 +105,9 @@ async function find(text) {
   const has = (t) => t.toLowerCase().includes(text.toLowerCase());
   const pages = nav.filter((n) => has(n.text) && isThere(n, all)).map((n) => ({ icon: n.icon, text: n.text, sub: 'page', href: n.href }));
   const ms = all.filter((m) => has(m.name) || has(m.plural)).map((m) => ({ icon: 'machine', text: m.plural, sub: 'machine', href: machineURL(m) }));
-  if (!text || !/^[a-z0-9-]+$/.test(text)) return [...pages, ...ms];
-  const lists = await Promise.all(all.map((m) => get(`/v1/${m.plural}`, { namespace: '*', idPrefix: text, limit: 5 }).then(({ data }) => data.items.map((e) => ({ m, e })), () => [])));
+  const id = text.toLowerCase();
+  if (!/^[a-z0-9-]+$/.test(id)) return [...pages, ...ms];
+  const lists = await Promise.all(all.map((m) => get(`/v1/${m.plural}`, { namespace: '*', idPrefix: id, limit: 5 }).then(({ data }) => data.items.map((e) => ({ m, e })), () => [])));
   const es = lists.flat().slice(0, 12).map(({ m, e }) => ({ icon: 'steady', text: e.id, sub: [m.name, e.parent, e.namespace !== 'default' && e.namespace].filter(Boolean).join(' · '), href: entityURL(m, e), m, state: e.state }));
   return [...es, ...pages, ...ms];
 }

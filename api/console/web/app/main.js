@@ -57,7 +57,7 @@ function App() {
   if (!who) return error ? html`<main class="alone"><h1 class="hidden-text">Instar</h1><${Failure} error=${error} retry=${ask} /></main>` : null;
   if (!who.role) return html`<${SignIn} />`;
   const { Page, params } = page;
-  return html`<${Frame}>${page.missing ? html`<${Missing} path=${path} />` : page.broken ? html`<${Broken} />` : Page ? html`<${Page} key=${page.path + who.name} params=${params} />` : html`<${Loading} />`}</${Frame}>`;
+  return html`<${Frame}>${page.missing ? html`<${Missing} path=${path} />` : page.broken ? html`<${Broken} />` : Page ? html`<${Page} key=${path + who.name} params=${params} />` : html`<${Loading} />`}</${Frame}>`;
 }
 
 function Missing({ path }) {

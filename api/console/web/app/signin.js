@@ -30,7 +30,7 @@ export function SignIn() {
     setError(undefined);
     try { await signIn(token.trim()); navigate(here, { replace: true }); } catch (err) { setError(err); setBusy(false); }
   };
-  return html`<main class="alone"><form class="card signin" onSubmit=${go}>
+  return html`<main class="alone"><form autocapitalize="none" class="card signin" onSubmit=${go}>
     <h1>Sign in to Instar</h1>
     ${provider && html`<p><a class="button button-main" href=${provider.href + '?to=' + encodeURIComponent(here)}>Sign in at ${provider.name}</a></p>`}
     <p class="sub">${provider ? 'Or with a token' : 'This server asks for a token'}. It is one of those in <code>auth.tokens</code> of its configuration, and is exchanged for a session of 12 hours.</p>

@@ -66,7 +66,7 @@ function BatchDialog({ m, command, filter, keys, matching, close }) {
       <${Failure} error=${operation.error || error} small />
       <footer class="dialog-foot">${op.metadata.step === 'stalled' && html`<button type="button" class="button" disabled=${busy} onClick=${() => go(false)}>Go on with it</button>`}<${Stop} op=${op} reload=${operation.reload} />
         <button type="button" class="button button-main" onClick=${() => close(op)}>${op.done ? 'Close' : 'Leave it running'}</button></footer>`
-    : html`<form onSubmit=${(e) => { e.preventDefault(); if (ready && !busy) go(false); }}>
+    : html`<form autocapitalize="none" onSubmit=${(e) => { e.preventDefault(); if (ready && !busy) go(false); }}>
       ${command.doc && html`<p class="sub">${command.doc}</p>`}
       ${form?.replaces && html`<p class="bad">This replaces what each of them has: what is left empty here is removed, unless its text says otherwise.</p>`}
       ${form?.schema && value !== undefined && html`<${Form} schema=${form.schema} schemas=${form.schemas} value=${value} onChange=${(v) => setValue(v ?? {})} errors=${error?.errors} whole=${form.replaces} />`}

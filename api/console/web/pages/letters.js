@@ -174,7 +174,7 @@ function Write({ title, text, label, action, tone, optional, begin = '', run, cl
     }
   };
   return html`<${Dialog} title=${title} onClose=${() => close()} wide=${!!run}>
-    <form onSubmit=${go}><p>${text}</p>
+    <form autocapitalize="none" onSubmit=${go}><p>${text}</p>
       <label class="field"><span>${label}</span>${run ? html`<textarea class="input mono" rows="12" spellcheck=${false} autofocus value=${value} onInput=${(e) => set(e.target.value)}></textarea>` : html`<input class="input" autocomplete="off" maxlength="1024" autofocus value=${value} onInput=${(e) => set(e.target.value)} />`}</label>
       <${Failure} error=${error} small />
       <footer class="dialog-foot"><button type="button" class="button" onClick=${() => close()}>Cancel</button><button type="submit" class=${'button button-' + tone} disabled=${!optional && !value.trim()}>${action}</button></footer></form>

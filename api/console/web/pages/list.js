@@ -6,7 +6,7 @@ import { Icon } from '../app/icons.js';
 import { announce, useChanges } from '../app/live.js';
 import { Empty, Failure, Labels, Mark, State } from '../app/parts.js';
 import { place, useQuery } from '../app/router.js';
-import { passes, soon, stored, useStore } from '../app/store.js';
+import { passes, paused, soon, stored, useStore } from '../app/store.js';
 import { Table } from '../app/table.js';
 import { Since, Time, count, minutesAgo } from '../app/time.js';
 import { Bulk } from './bulk.js';
@@ -110,6 +110,11 @@ function useList(m, filter) {
       unseen.current = new Map();
     };
   }, [id]);
+  useEffect(() => { // what becomes stuck does so as time passes, and nothing changes
+    if (!filter.stuck) return undefined;
+    const timer = setInterval(() => !document.hidden && !paused.get() && now.current.rows.length <= most && later(0, false), 20000);
+    return () => clearInterval(timer);
+  }, [id]);
   useChanges((changes) => {
     if (!changes) { load(false, true); return; } // some were missed: what there was may be old
     for (const c of changes) unseen.current.set(c.key, c.item);
@@ -173,12 +178,12 @@ function Filters({ m, query, setQuery, filter }) {
   const type = (text) => {
     setQ(text);
     clearTimeout(timer.current);
-    timer.current = setTimeout(() => setQuery({ q: text.trim() || null }), 250);
+    timer.current = setTimeout(() => setQuery({ q: text.trim().toLowerCase() || null }), 250);
   };
   useEffect(() => () => clearTimeout(timer.current), []);
   return html`<div class="toolbar">
-    <input class="input" type="search" aria-label="Ids that begin with" placeholder="Id begins with…" value=${q} onInput=${(e) => type(e.target.value)} spellcheck=${false} autocomplete="off" />
-    <form class="inline-form" onSubmit=${(e) => { e.preventDefault(); if (label.trim()) setQuery({ label: [...filter.label, label.trim()] }); setLabel(''); }}>
+    <input class="input" type="search" autocapitalize="none" aria-label="Ids that begin with" placeholder="Id begins with…" value=${q} onInput=${(e) => type(e.target.value)} spellcheck=${false} autocomplete="off" />
+    <form autocapitalize="none" class="inline-form" onSubmit=${(e) => { e.preventDefault(); if (label.trim()) setQuery({ label: [...filter.label, label.trim()] }); setLabel(''); }}>
       <input class="input" aria-label="Add a label: k=v, k!=v, or k" placeholder="Label: team=web" value=${label} onInput=${(e) => setLabel(e.target.value)} spellcheck=${false} autocomplete="off" /></form>
     ${filter.label.map((l) => html`<button type="button" class="chip" aria-label=${`Take away the label ${l}`} onClick=${() => setQuery({ label: filter.label.filter((x) => x !== l) })}>${l}<${Icon} name="close" /></button>`)}
     ${filter.parent && html`<button type="button" class="chip" onClick=${() => setQuery({ parent: null })}>${m.parent}: ${filter.parent}<${Icon} name="close" /></button>`}
@@ -199,6 +204,6 @@ function Views({ m, query }) {
   });
   return html`${Object.entries(all).map(([name, q]) => html`<span class="chip-pair"><a class="chip" href=${path + (q ? '?' + q : '')} aria-current=${same(q) === same(text) ? 'true' : undefined}><${Icon} name="star" />${name}</a>
       <button type="button" class="button button-quiet small" aria-label=${`Forget the view ${name}`} onClick=${() => put(name, null)}><${Icon} name="close" /></button></span>`)}
-    ${naming ? html`<form class="inline-form" onSubmit=${(e) => { e.preventDefault(); const n = e.target.elements.view.value.trim(); if (n) put(n, text); setNaming(false); }}><input class="input small" name="view" aria-label="Name of the view" placeholder="Name of the view" autofocus maxlength="40" /></form>`
+    ${naming ? html`<form autocapitalize="none" class="inline-form" onSubmit=${(e) => { e.preventDefault(); const n = e.target.elements.view.value.trim(); if (n) put(n, text); setNaming(false); }}><input class="input small" name="view" aria-label="Name of the view" placeholder="Name of the view" autofocus maxlength="40" /></form>`
     : same(text) !== same('') && !Object.values(all).some((q) => same(q) === same(text)) && html`<button type="button" class="chip" onClick=${() => setNaming(true)}><${Icon} name="star" />Keep this view</button>`}`;
 }

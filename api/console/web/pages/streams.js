@@ -71,7 +71,7 @@ function Messages() {
   const it = useResource((signal) => get(`/v1/streams/${encodeURIComponent(stream)}/messages`, { subject, after }, signal).then(({ data }) => data), [stream, subject, after]);
   const d = it.data;
   return html`<h2>Messages</h2>
-    <form class="chips" onSubmit=${(e) => { e.preventDefault(); set({ subject: typed.trim(), after: null }); it.reload(); }}>
+    <form autocapitalize="none" class="chips" onSubmit=${(e) => { e.preventDefault(); set({ subject: typed.trim(), after: null }); it.reload(); }}>
       <select class="input" aria-label="Stream" value=${stream} onChange=${(e) => set({ stream: e.target.value, after: null })}>${['events', 'commands', 'effects', 'dead-letters'].map((s) => html`<option key=${s} value=${s}>${s}</option>`)}</select>
       <input class="input mono" aria-label="Subject" placeholder="Subject, as instar.evt.service.default.hello.>" size="44" value=${typed} onInput=${(e) => setTyped(e.target.value)} />
       <button class="button button-main">${subject || typed.trim() ? 'Show' : 'Newest'}</button>
