@@ -83,7 +83,10 @@ func TestThePageRestoresWhatTheUnitServes(t *testing.T) {
 		return found[1]
 	}
 	serves := data(config.Serve, strings.TrimPrefix(of("ExecStart"), "/usr/local/bin/instar serve "))
-	require.Equal(t, "/var/lib/"+of("StateDirectory"), serves)
+	dirs := strings.Fields(of("StateDirectory"))
+	require.Equal(t, "/var/lib/"+dirs[0], serves)
+	require.Equal(t, "TMPDIR=/var/lib/"+dirs[1], of("Environment"), "the server, too, has a place for what it tries")
+	require.Equal(t, "0", of("StartLimitIntervalSec"), "what keeps it from starting may pass")
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
 	require.NoError(t, err)
 	_, page, _ = bytes.Cut(page, []byte("\n## Backup\n"))

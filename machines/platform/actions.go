@@ -41,7 +41,7 @@ var (
 	}}
 	settled = &guard{Name: "settled", Doc: "something is under way", Holds: func(s *step) bool { return s.Data.Phase == "" }}
 	// closable: an export that is not possible is found before anything is closed, as there is no way back from there.
-	closable = &guard{Name: "named", Doc: "tenant in the body is another one, or export is asked for and this server has nowhere to export to", Holds: func(s *step) bool {
+	closable = &guard{Name: "named", Doc: "tenant in the body is another one, or export is asked for and the plan says that there is nowhere to export to (plan.notes says why; an upgrade plans anew)", Holds: func(s *step) bool {
 		b := machines.Body[RetireBody](s)
 		return b.Tenant == s.Data.Request.EnterpriseID && (!b.Export || s.Data.Plan != nil && s.Data.Plan.Export)
 	}}

@@ -172,7 +172,7 @@ func unneeded(s *step) {
 func (d *Data) replan(of *Plan) {
 	if d.Plan != nil {
 		p := *d.Plan
-		p.Export, d.Plan = of.Export, &p
+		p.Export, p.Notes, d.Plan = of.Export, of.Notes, &p
 	}
 }
 
