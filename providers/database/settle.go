@@ -222,7 +222,7 @@ func (j *job) unseenTables(ctx context.Context) error {
 	if len(reasons) == 0 {
 		return nil
 	}
-	return pg.Refuse("it cannot be seen what the tenant has written since the switch: %s; bring the shared database into line (a migration that it lacks, a key), give these tables a kind (tenants.tables), or discardWrites leaves all that was written behind", strings.Join(reasons, "; "))
+	return pg.Refuse("it cannot be seen what the tenant has written since the switch: %s; bring the shared database into line (a column, a key), give a table that both have a kind (tenants.tables), or discardWrites leaves all that was written behind", strings.Join(reasons, "; "))
 }
 
 // beyond is what only the tenant's database has.

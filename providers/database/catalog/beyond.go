@@ -8,8 +8,8 @@ import (
 	"github.com/bcc94042/instar/providers/database/pg"
 )
 
-// Beyond says what another database has that a comparison with the tables of a report does not show: tables with rows and columns with values that the shared database lacks, as after migrations that only the other one got.
-// A default is no value.
+// Beyond says which columns of another database, that the shared one lacks, have values: a comparison with the tables of a report does not show them. A column with a default has values by itself, and a table that only the other
+// database has may have got its rows by a migration: of those nobody can tell.
 func Beyond(ctx context.Context, conn *pgx.Conn, c Catalogue, r *Report) ([]Problem, error) {
 	i := &inspection{Catalogue: c, conn: conn, of: map[uint32]*Table{}, raw: map[uint32]*relation{}}
 	for _, step := range []func(context.Context) error{i.relations, i.columns} {
@@ -17,59 +17,35 @@ func Beyond(ctx context.Context, conn *pgx.Conn, c Catalogue, r *Report) ([]Prob
 			return nil, err
 		}
 	}
-	shared := map[string]bool{}
-	for _, t := range r.Left {
-		shared[t.String()] = true
-	}
-	for _, p := range r.Problems {
-		shared[p.Table] = true
-	}
 	for _, t := range i.all {
 		of := r.Table(t.String())
-		if of == nil && (shared[t.String()] || c.Tables[t.String()].Kind == Skip) {
+		if of == nil {
 			continue
 		}
-		if err := i.beyond(ctx, t, of); err != nil {
-			return nil, err
+		for n := range t.Columns {
+			if c := &t.Columns[n]; !c.Generated && of.column(c.Name) == nil {
+				if err := i.valued(ctx, t, c); err != nil {
+					return nil, err
+				}
+			}
 		}
 	}
 	return i.Problems, nil
 }
 
-func (i *inspection) beyond(ctx context.Context, t, of *Table) error {
-	if of == nil {
-		has, err := i.any(ctx, `select from `+t.Quoted())
-		if err == nil && has {
-			i.problem(t, false, "the shared database has no such table")
-		}
+// valued names a column without a default that has values.
+func (i *inspection) valued(ctx context.Context, t *Table, c *Column) error {
+	var of bool
+	err := i.conn.QueryRow(ctx, `select a.atthasdef or a.attidentity <> '' or y.typdefault is not null from pg_attribute a join pg_type y on y.oid = a.atttypid where a.attrelid = $1 and a.attname = $2`, t.oid, c.Name).Scan(&of)
+	if err != nil || of {
 		return err
 	}
-	for n := range t.Columns {
-		c := &t.Columns[n]
-		if c.Generated || of.column(c.Name) != nil {
-			continue
-		}
-		where := pg.Ident(c.Name) + ` is not null`
-		var value *string
-		if err := i.conn.QueryRow(ctx, `select max(pg_get_expr(d.adbin, d.adrelid)) from pg_attrdef d join pg_attribute a on a.attrelid = d.adrelid and a.attnum = d.adnum where a.attrelid = $1 and a.attname = $2`,
-			t.oid, c.Name).Scan(&value); err != nil {
-			return err
-		}
-		if value != nil {
-			where = pg.Ident(c.Name) + `::text is distinct from (` + *value + `)::text`
-		}
-		has, err := i.any(ctx, `select from `+t.Quoted()+` where `+where)
-		if err != nil {
-			return err
-		}
-		if has {
-			i.problem(t, false, "its column %s, which the shared database lacks, has values", c.Name)
-		}
+	var has bool
+	if err := i.conn.QueryRow(ctx, `select exists (select from `+t.Quoted()+` where `+pg.Ident(c.Name)+` is not null)`).Scan(&has); err != nil {
+		return err
+	}
+	if has {
+		i.problem(t, false, "its column %s, which the shared database lacks, has values", c.Name)
 	}
 	return nil
-}
-
-func (i *inspection) any(ctx context.Context, query string) (has bool, err error) {
-	err = i.conn.QueryRow(ctx, `select exists (`+query+`)`).Scan(&has)
-	return has, err
 }
