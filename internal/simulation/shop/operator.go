@@ -44,12 +44,14 @@ func (d Database) Settle(stop <-chan struct{}) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		pause := d.Options.short(time.Second)
 		for {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			err := d.operate(ctx, true, true)
 			cancel()
 			d.Note("the operator, at the end: %v", err)
-			t := time.NewTimer(d.Options.short(time.Second))
+			t := time.NewTimer(pause)
+			pause = min(2*pause, time.Second) // in real time, where a pause is shorter, one who redrives what is just being published, again and again, keeps it from being so
 			select {
 			case <-stop:
 				t.Stop()
