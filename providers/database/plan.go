@@ -14,10 +14,7 @@ import (
 
 // plan names everything that cannot be moved, or counts what will be. A target that nothing could be made on fails it, too.
 func (j *job) plan(ctx context.Context) (any, error) {
-	var reasons []string
-	for _, p := range j.report.Refused(j.online()) {
-		reasons = append(reasons, p.String())
-	}
+	reasons := texts(j.report.Refused(j.online()))
 	if j.online() {
 		problems, err := j.link.Check(ctx)
 		if err != nil {

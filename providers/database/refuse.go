@@ -4,8 +4,23 @@ import (
 	"context"
 	"strings"
 
+	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/providers/database/catalog"
 	"github.com/bcc94042/instar/providers/database/pg"
 )
+
+// texts are problems as they are told.
+func texts(problems []catalog.Problem) (list []string) {
+	for _, p := range problems {
+		list = append(list, p.String())
+	}
+	return list
+}
+
+// ofInstance reports whether the task is a step of a session of another machine, whose tenant may have begun without rows.
+func (j *job) ofInstance() bool {
+	return j.task.Machine != "" && j.task.Machine != machine.Machine.Name
+}
 
 // elsewhere refuses to go on to a database while the shared one says that the tenant is in it, or in another one.
 func (j *job) elsewhere(ctx context.Context) error {
@@ -55,9 +70,7 @@ func (j *job) routed(ctx context.Context) (bool, error) {
 
 // unmovable are the tables that cannot be moved in the mode of the session, and why.
 func (j *job) unmovable(ctx context.Context) (reasons []string, err error) {
-	for _, p := range j.report.Refused(j.online()) {
-		reasons = append(reasons, p.String())
-	}
+	reasons = texts(j.report.Refused(j.online()))
 	if !j.online() {
 		return reasons, nil
 	}

@@ -195,44 +195,33 @@ func (j *job) admit(ctx context.Context) error {
 
 // unseenTables refuses to leave behind the rows of tables of which nobody has said whose they are, and which both databases have got since the switch: those are not compared. An instance may have begun without what the plan of a move asks of them.
 func (j *job) unseenTables(ctx context.Context) error {
-	if kind := j.task.Machine; kind != "" && kind != machine.Machine.Name {
+	if j.ofInstance() {
 		return nil
 	}
-	var reasons []string
+	conn, err := pg.Connect(ctx, j.mover.Target)
+	if err != nil {
+		return fmt.Errorf("target: %w", err)
+	}
+	defer pg.Close(conn)
+	var unseen []catalog.Problem
 	for _, p := range j.report.Refused(false) {
 		t := j.report.Table(p.Table)
 		if _, ruled := j.Catalogue.Tables[p.Table]; t == nil && ruled || t != nil && len(t.Key) > 0 { // it is compared, or not to be
 			continue
 		}
-		has, err := j.mover.HasAny(ctx, p.Table)
+		has, err := catalog.HasRows(ctx, conn, p.Table)
 		if err != nil {
 			return err
 		}
 		if has {
-			reasons = append(reasons, p.String())
+			unseen = append(unseen, p)
 		}
 	}
-	beyond, err := j.beyond(ctx)
-	if err != nil {
+	beyond, err := catalog.Beyond(ctx, conn, j.Catalogue, j.report)
+	if unseen = append(unseen, beyond...); err != nil || len(unseen) == 0 {
 		return err
 	}
-	for _, p := range beyond {
-		reasons = append(reasons, p.String())
-	}
-	if len(reasons) == 0 {
-		return nil
-	}
-	return pg.Refuse("it cannot be seen what the tenant has written since the switch: %s; bring the shared database into line (a column, a key), give a table that both have a kind (tenants.tables), or discardWrites leaves all that was written behind", strings.Join(reasons, "; "))
-}
-
-// beyond is what only the tenant's database has.
-func (j *job) beyond(ctx context.Context) ([]catalog.Problem, error) {
-	conn, err := pg.Connect(ctx, j.mover.Target)
-	if err != nil {
-		return nil, fmt.Errorf("target: %w", err)
-	}
-	defer pg.Close(conn)
-	return catalog.Beyond(ctx, conn, j.Catalogue, j.report)
+	return pg.Refuse("it cannot be seen what the tenant has written since the switch: %s; bring the shared database into line (a column, a key), give a table that both have a kind (tenants.tables), or discardWrites leaves all that was written behind", strings.Join(texts(unseen), "; "))
 }
 
 // comparable are the tables of some kinds that have a key to compare them by; those that have none were refused, or have no rows in the tenant's database.

@@ -121,7 +121,7 @@ func (j *job) migrate(ctx context.Context) (any, error) {
 	if err := j.Server.Grant(ctx, j.name, j.name, schemas); err != nil {
 		return nil, err
 	}
-	if kind := j.task.Machine; kind != "" && kind != machine.Machine.Name { // an instance may begin without rows, and an upgrade of one is not held against the shared database: its copy looks
+	if j.ofInstance() { // an upgrade of one is not held against the shared database: its copy looks
 		return m, nil
 	}
 	return m, j.fits(ctx)
@@ -141,11 +141,7 @@ func (j *job) fits(ctx context.Context) error {
 	if err != nil || len(problems) == 0 {
 		return err
 	}
-	texts := make([]string, len(problems))
-	for i, p := range problems {
-		texts[i] = p.String()
-	}
-	return pg.Refuse("%d things of the shared database do not fit into what the migrations make: %s", len(problems), strings.Join(texts, "; "))
+	return pg.Refuse("%d things of the shared database do not fit into what the migrations make: %s", len(problems), strings.Join(texts(problems), "; "))
 }
 
 // broken are demands of the target that rows of the tenant break.

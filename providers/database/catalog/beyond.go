@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -11,11 +12,9 @@ import (
 // Beyond says which columns of another database, that the shared one lacks, have values: a comparison with the tables of a report does not show them. A column with a default has values by itself, and a table that only the other
 // database has may have got its rows by a migration: of those nobody can tell.
 func Beyond(ctx context.Context, conn *pgx.Conn, c Catalogue, r *Report) ([]Problem, error) {
-	i := &inspection{Catalogue: c, conn: conn, of: map[uint32]*Table{}, raw: map[uint32]*relation{}}
-	for _, step := range []func(context.Context) error{i.relations, i.columns} {
-		if err := step(ctx); err != nil {
-			return nil, err
-		}
+	i, err := shapes(ctx, conn, c)
+	if err != nil {
+		return nil, err
 	}
 	for _, t := range i.all {
 		of := r.Table(t.String())
@@ -40,12 +39,27 @@ func (i *inspection) valued(ctx context.Context, t *Table, c *Column) error {
 	if err != nil || of {
 		return err
 	}
-	var has bool
-	if err := i.conn.QueryRow(ctx, `select exists (select from `+t.Quoted()+` where `+pg.Ident(c.Name)+` is not null)`).Scan(&has); err != nil {
-		return err
-	}
+	has, err := exists(ctx, i.conn, t.Quoted()+` where `+pg.Ident(c.Name)+` is not null`)
 	if has {
 		i.problem(t, false, "its column %s, which the shared database lacks, has values", c.Name)
 	}
-	return nil
+	return err
+}
+
+// HasRows reports whether a database has a table, as problems name it, with rows.
+func HasRows(ctx context.Context, conn *pgx.Conn, table string) (has bool, err error) {
+	schema, name, other := strings.Cut(table, ".")
+	if !other {
+		schema, name = "public", table
+	}
+	table = pg.Ident(schema, name)
+	if err := conn.QueryRow(ctx, `select to_regclass($1) is not null`, table).Scan(&has); err != nil || !has {
+		return false, err
+	}
+	return exists(ctx, conn, table)
+}
+
+func exists(ctx context.Context, conn *pgx.Conn, from string) (has bool, err error) {
+	err = conn.QueryRow(ctx, `select exists (select from `+from+`)`).Scan(&has)
+	return has, err
 }

@@ -9,11 +9,9 @@ import (
 
 // Unlike says what another database has otherwise than the tables that are moved into it, in a way that keeps their rows out or makes them other rows. Keys, constraints and triggers are not compared.
 func Unlike(ctx context.Context, conn *pgx.Conn, c Catalogue, tables []*Table) ([]Problem, error) {
-	i := &inspection{Catalogue: c, conn: conn, of: map[uint32]*Table{}, raw: map[uint32]*relation{}}
-	for _, step := range []func(context.Context) error{i.relations, i.columns} {
-		if err := step(ctx); err != nil {
-			return nil, err
-		}
+	i, err := shapes(ctx, conn, c)
+	if err != nil {
+		return nil, err
 	}
 	there := map[string]*Table{}
 	for _, t := range i.all {
@@ -27,6 +25,17 @@ func Unlike(ctx context.Context, conn *pgx.Conn, c Catalogue, tables []*Table) (
 		}
 	}
 	return i.Problems, nil
+}
+
+// shapes are the tables of a database with their columns, and nothing else of them.
+func shapes(ctx context.Context, conn *pgx.Conn, c Catalogue) (*inspection, error) {
+	i := &inspection{Catalogue: c, conn: conn, of: map[uint32]*Table{}, raw: map[uint32]*relation{}}
+	for _, step := range []func(context.Context) error{i.relations, i.columns} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return i, nil
 }
 
 func (i *inspection) unlike(t, into *Table) {

@@ -234,25 +234,6 @@ func (m *Mover) Has(ctx context.Context, tables []*catalog.Table) (rows int64, e
 	return rows, nil
 }
 
-// HasAny reports whether the target has a table, as reports name it, with rows.
-func (m *Mover) HasAny(ctx context.Context, table string) (has bool, err error) {
-	conn, err := m.target(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer pg.Close(conn)
-	schema, name, other := strings.Cut(table, ".")
-	if !other {
-		schema, name = "public", table
-	}
-	table = pg.Ident(schema, name)
-	if err := conn.QueryRow(ctx, `select to_regclass($1) is not null`, table).Scan(&has); err != nil || !has {
-		return false, err
-	}
-	err = conn.QueryRow(ctx, `select exists (select from `+table+`)`).Scan(&has)
-	return has, err
-}
-
 // Estimate counts the rows of the tables, and about how long a copy takes at that many rows per second.
 func (m *Mover) Estimate(ctx context.Context) (rows map[string]int64, err error) {
 	conn, err := m.source(ctx)
