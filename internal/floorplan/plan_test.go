@@ -89,7 +89,8 @@ var plan = []room{
 		"github.com/CycloneDX", "github.com/package-url", "golang.org/x/mod", // what analyses of a repository read and write
 		"github.com/caddyserver/certmagic", "github.com/tink-crypto", otel,
 	}, tests: []string{"internal/rebind"}},
-	{path: "providers/process/child", outside: []string{uuid, xsys}},
+	{path: "providers/process/child", ours: []string{"providers/group"}, outside: []string{uuid, xsys}, tests: []string{"providers/group/grouptest"}},
+	{path: "providers/group/grouptest", outside: []string{testify, xsys}},
 	{path: "providers/providertest", ours: []string{"machines/...", "providers"}, outside: []string{testify}},
 
 	// Databases of tenants: each part knows Postgres, and only the provider above them knows the machine.

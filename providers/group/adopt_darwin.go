@@ -8,8 +8,8 @@ func Adopt() (bool, error) { return false, nil }
 // NoNewPrivileges does nothing: this system cannot.
 func NoNewPrivileges() error { return nil }
 
-// unprivileged does nothing: this system knows no capabilities.
-func unprivileged() error { return nil }
+// Unprivileged does nothing: this system knows no capabilities.
+func Unprivileged() error { return nil }
 
 // EndAdopted does nothing.
 func EndAdopted(context.Context) error { return nil }

@@ -20,8 +20,8 @@ func Adopt() (bool, error) {
 // NoNewPrivileges keeps what this thread starts from becoming another user by a program that would allow it, such as sudo.
 func NoNewPrivileges() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }
 
-// unprivileged has this thread pass no capability on: those that a service manager gives this program, such as for ports below 1024, are not for what it starts.
-func unprivileged() error {
+// Unprivileged has this thread pass no capability on: those that a service manager gives this program, such as for ports below 1024, are not for what it starts.
+func Unprivileged() error {
 	err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 	if errors.Is(err, unix.EINVAL) { // before Linux 4.3 none are passed on
 		return nil

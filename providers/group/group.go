@@ -63,7 +63,7 @@ func (c *Command) Run(ctx context.Context) error {
 	pdeathsig.Set(cmd.SysProcAttr, cmp.Or(c.Orphan, syscall.SIGKILL))
 	runtime.LockOSThread() // the signal comes when the thread ends that has started it
 	defer runtime.UnlockOSThread()
-	if err := unprivileged(); err != nil {
+	if err := Unprivileged(); err != nil {
 		return fmt.Errorf("cannot start %s: %w", c.Path, err)
 	}
 	cmd.WaitDelay = 100 * time.Millisecond // a process that has left the group may hold its output

@@ -110,6 +110,16 @@ func opened(t *testing.T, c Config) *Gateway {
 	return g
 }
 
+// begun is a gateway with a service that serves; the test closes it.
+func begun(t *testing.T, c Config, req providers.ApplyRequest) (*Gateway, service.Observation) {
+	t.Helper()
+	g, err := Open(c)
+	require.NoError(t, err)
+	_, err = g.Apply(t.Context(), req)
+	require.NoError(t, err)
+	return g, await(t, g, req, converged(req))
+}
+
 func setup(t *testing.T) *Gateway {
 	t.Helper()
 	return opened(t, config(t.TempDir()))

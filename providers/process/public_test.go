@@ -116,11 +116,7 @@ func TestWhatHasThePublicSocketForItselfDoesNotChange(t *testing.T) {
 func TestAPublicSocketOutlivesItsControlPlane(t *testing.T) {
 	t.Parallel()
 	c, req := config(t.TempDir()), apply("web", "public", 1)
-	g, err := Open(c)
-	require.NoError(t, err)
-	_, err = g.Apply(t.Context(), req)
-	require.NoError(t, err)
-	o := await(t, g, req, converged(req))
+	g, o := begun(t, c, req)
 	first := pid(t, g, "default.web")
 	require.NoError(t, g.Close(false))
 	require.Equal(t, "web-00001 true", ask(t, o.URL))
@@ -151,11 +147,7 @@ func TestNoConnectionIsRefusedWhereTheSocketIsNotTakenBack(t *testing.T) {
 			}
 			req := apply("web", image, 1)
 			req.Spec.Probe.TimeoutMillis = 200
-			g, err := Open(c)
-			require.NoError(t, err)
-			_, err = g.Apply(t.Context(), req)
-			require.NoError(t, err)
-			await(t, g, req, converged(req))
+			g, _ := begun(t, c, req)
 			require.NoError(t, g.Close(false))
 			c.noPidfd, c.Backoff, c.BackoffCap = true, time.Hour, time.Hour
 			g = opened(t, c)
@@ -187,11 +179,7 @@ func TestARevisionKeepsTheKindOfItsSocket(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c, req := config(t.TempDir()), apply("web", name, 1)
-			g, err := Open(c)
-			require.NoError(t, err)
-			_, err = g.Apply(t.Context(), req)
-			require.NoError(t, err)
-			o := await(t, g, req, converged(req))
+			g, o := begun(t, c, req)
 			answer := ask(t, o.URL)
 			require.NoError(t, g.Close(false))
 			changed := c.Templates[name]
@@ -219,11 +207,7 @@ func TestWhatRanBeforeTheUpgradeKeepsTheKindOfItsSocket(t *testing.T) {
 			t.Parallel()
 			c, req := config(t.TempDir()), apply("web", name, 1)
 			c.Earlier = earlier
-			g, err := Open(c)
-			require.NoError(t, err)
-			_, err = g.Apply(t.Context(), req)
-			require.NoError(t, err)
-			o := await(t, g, req, converged(req))
+			g, o := begun(t, c, req)
 			answer, first := ask(t, o.URL), pid(t, g, "default.web")
 			require.NoError(t, g.Close(false))
 			path := filepath.Join(c.Dir, "default.web", "state.json")

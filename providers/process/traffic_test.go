@@ -283,11 +283,7 @@ func stateOf(t *testing.T, g *Gateway) string {
 func TestOnlyTheGatewaySteersAForwarder(t *testing.T) {
 	t.Parallel()
 	c, req := config(t.TempDir()), apply("web", "ported", 1)
-	g, err := Open(c)
-	require.NoError(t, err)
-	_, err = g.Apply(t.Context(), req)
-	require.NoError(t, err)
-	o := await(t, g, req, converged(req))
+	g, o := begun(t, c, req)
 	env, err := os.ReadFile("/proc/" + itoa(pid(t, g, "default.web")) + "/environ")
 	require.NoError(t, err)
 	u := g.units["default.web"]
@@ -319,11 +315,7 @@ func TestOnlyTheGatewaySteersAForwarder(t *testing.T) {
 func TestAForwarderWhoseSecretIsLostIsReplaced(t *testing.T) {
 	t.Parallel()
 	c, req := config(t.TempDir()), apply("web", "ported", 1)
-	g, err := Open(c)
-	require.NoError(t, err)
-	_, err = g.Apply(t.Context(), req)
-	require.NoError(t, err)
-	o := await(t, g, req, converged(req))
+	g, o := begun(t, c, req)
 	require.NoError(t, g.Close(false))
 	path := filepath.Join(c.Dir, "default.web", "state.json")
 	raw, err := os.ReadFile(path)

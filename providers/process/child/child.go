@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
+
+	"github.com/bcc94042/instar/providers/group"
 )
 
 // Process is one operating system process. Pid, start time and boot together are never used twice.
@@ -60,10 +62,11 @@ func Start(c Command) (*Process, error) {
 		fds[i] = uintptr(fd)
 	}
 	mark := uuid.NewString()
-	if err := unprivileged(); err != nil {
+	runtime.LockOSThread() // the threads of a program have capabilities each of its own
+	defer runtime.UnlockOSThread()
+	if err := group.Unprivileged(); err != nil {
 		return nil, fmt.Errorf("cannot start %s: %w", c.Args[0], err)
 	}
-	defer runtime.UnlockOSThread()
 	pid, _, err := syscall.StartProcess(c.Args[0], c.Args, &syscall.ProcAttr{ // #nosec G204 -- the command of a template of the configuration
 		Dir: c.Dir, Env: append(slices.Clip(c.Env), markVar+"="+mark), Files: fds, Sys: &syscall.SysProcAttr{Setpgid: true},
 	})
@@ -84,18 +87,6 @@ func Start(c Command) (*Process, error) {
 		return nil, fmt.Errorf("cannot follow process %d: %w", pid, err)
 	}
 	return p, nil
-}
-
-// unprivileged locks this thread, and has it pass no capability on: those that a service manager gives this program, such as for ports
-// below 1024, are not for what it starts. It keeps them itself.
-func unprivileged() error {
-	runtime.LockOSThread() // the threads of a program have capabilities each of its own
-	err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-	if err == nil || errors.Is(err, unix.EINVAL) { // before Linux 4.3 none are passed on
-		return nil
-	}
-	runtime.UnlockOSThread()
-	return os.NewSyscallError("prctl", err)
 }
 
 // Adopt takes up a process that an earlier control plane started, if it still runs and is the same one.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,7 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
+
+	"github.com/bcc94042/instar/providers/group/grouptest"
 )
 
 // started runs a script that writes the ids of what it starts, one a line, into the file that is its output.
@@ -126,15 +126,8 @@ func TestAProcessThatIsBeingExecutedIsFound(t *testing.T) {
 // What a service manager lets this program do is not passed on to what it starts.
 func TestNoCapabilityIsPassedOn(t *testing.T) {
 	t.Parallel()
-	runtime.LockOSThread() // and never unlocked: it ends with the test
-	header, data := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
-	require.NoError(t, unix.Capget(&header, &data[0]))
-	data[0].Inheritable = data[0].Permitted & (1 << unix.CAP_NET_BIND_SERVICE)
-	if unix.Capset(&header, &data[0]) != nil || unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, unix.CAP_NET_BIND_SERVICE, 0, 0) != nil {
-		t.Skip("this test has no such capability")
-	}
+	has := grouptest.Capable(t)
 	_, ambient := started(t, `sed -n 's/^CapAmb:\t0*\(.\)/\1/p' /proc/self/status`, 1)
 	require.Equal(t, []int{0}, ambient)
-	require.NoError(t, unix.Capget(&header, &data[0]))
-	require.NotZero(t, data[0].Effective&(1<<unix.CAP_NET_BIND_SERVICE), "it has it itself")
+	require.True(t, has(), "it has it itself")
 }
