@@ -88,28 +88,23 @@ func (f *Files) Save(ctx context.Context, t Tenant) error {
 // Ready fails where an export with this name could not be begun: before anything is taken away that it is to save. One that is there is not made again.
 // A directory that does not answer, as of a server that is away, is given up after [patience].
 func (f *Files) Ready(name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	said := make(chan error, 1)
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
 	select {
 	case looks <- struct{}{}:
 		go func() {
 			defer func() { <-looks }()
 			said <- f.ready(name)
 		}()
-	case <-timer.C:
-		return f.silent()
+	case <-ctx.Done():
 	}
 	select {
 	case err := <-said:
 		return err
-	case <-timer.C:
-		return f.silent()
+	case <-ctx.Done():
+		return providers.Errorf(providers.Unavailable, "cannot export to %s: it does not answer within %s", f.Dir, patience)
 	}
-}
-
-func (f *Files) silent() error {
-	return providers.Errorf(providers.Unavailable, "cannot export to %s: it does not answer within %s", f.Dir, patience)
 }
 
 // patience is for how long a look into the directory of exports is waited for.
