@@ -6,7 +6,7 @@ import { Icon } from '../app/icons.js';
 import { announce, useChanges } from '../app/live.js';
 import { Empty, Failure, Labels, Mark, State } from '../app/parts.js';
 import { place, useQuery } from '../app/router.js';
-import { passes, paused, soon, stored, useStore } from '../app/store.js';
+import { every, passes, soon, stored, useStore } from '../app/store.js';
 import { Table } from '../app/table.js';
 import { Since, Time, count, minutesAgo } from '../app/time.js';
 import { Bulk } from './bulk.js';
@@ -110,11 +110,7 @@ function useList(m, filter) {
       unseen.current = new Map();
     };
   }, [id]);
-  useEffect(() => { // what becomes stuck does so as time passes, and nothing changes
-    if (!filter.stuck) return undefined;
-    const timer = setInterval(() => !document.hidden && !paused.get() && now.current.rows.length <= most && later(0, false), 20000);
-    return () => clearInterval(timer);
-  }, [id]);
+  every({ data: list, idle: () => busy.current !== id, reload: () => later(0, false) }, filter.stuck && list.rows.length <= most ? 20000 : 0); // what becomes stuck does so as time passes, and nothing changes
   useChanges((changes) => {
     if (!changes) { load(false, true); return; } // some were missed: what there was may be old
     for (const c of changes) unseen.current.set(c.key, c.item);
