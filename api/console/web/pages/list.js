@@ -110,7 +110,7 @@ function useList(m, filter) {
       unseen.current = new Map();
     };
   }, [id]);
-  every({ data: list, idle: () => busy.current !== id, reload: () => later(0, false) }, filter.stuck && list.rows.length <= most ? 20000 : 0); // what becomes stuck does so as time passes, and nothing changes
+  every({ data: list, idle: () => now.current.id === id && busy.current !== id, reload: () => later(0, false) }, filter.stuck && list.rows.length <= most ? 20000 : 0); // what becomes stuck does so as time passes, and nothing changes
   useChanges((changes) => {
     if (!changes) { load(false, true); return; } // some were missed: what there was may be old
     for (const c of changes) unseen.current.set(c.key, c.item);
