@@ -104,7 +104,7 @@ export function tenants(hostile) {
   const all = [
     session('acme', 'migrating_data', { phase: 'executing', progress: { table: 'lines', migratedRows: 104200, totalRows: 261600, bytes: 21000000, rate: 4300, etaSeconds: 37 } }),
     session('bold', 'failed', { phase: 'held', failedFrom: 'verifying', failedAttempt: 3 }, { lastError: { ...error, message: hostile } }),
-    session('cozy', 'failed', { phase: 'rollback_stuck', failedFrom: 'verifying', ledger: ledger.map(([kind, name], i) => ({ kind, name, state: i > 0 ? 'undone' : 'created', at: ago(9 - i) })), undone: [{ action: 'lift_fence', done: true }, { action: 'remove_replication', done: true }, { action: 'delete_database', done: false, error: hostile }] }, { lastError: error }),
+    session('cozy', 'failed', { phase: 'rollback_stuck', failedFrom: 'verifying', ledger: ledger.map(([kind, name], i) => ({ kind, name, state: i > 0 ? 'undone' : 'created', at: ago(9 - i) })), undone: [{ action: 'settle_writes', done: true, leftBehind: ['table trail', hostile] }, { action: 'lift_fence', done: true }, { action: 'remove_replication', done: true }, { action: 'delete_database', done: false, error: hostile }] }, { lastError: error }),
     session('done', 'ready', { database: { name: 'tenant_done', host: 'own-db' }, epoch: 4, completedAt: ago(300) }),
   ];
   const events = (e) => {

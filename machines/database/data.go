@@ -109,7 +109,7 @@ func (b *RequestBody) For(tenant string) (RequestBody, *machines.Refusal) {
 
 // RevertBody is the body of revert.
 type RevertBody struct {
-	KeepWrites    bool `json:"keepWrites,omitempty" doc:"What was written since the switch is copied back"`
+	KeepWrites    bool `json:"keepWrites,omitempty" doc:"What was written since the switch is copied back, as far as the shared database has its tables and columns"`
 	DiscardWrites bool `json:"discardWrites,omitempty" doc:"What was written since the switch does not come back with the tenant. It is kept in its own database until that is dropped"`
 }
 

@@ -157,7 +157,7 @@ func inputs() []machines.Command {
 		[]machines.Command{{Name: CommandRequest, Doc: "Move the tenant into a database of its own.", Body: RequestBody{}, Birth: true}},
 		session.Commands(),
 		[]machines.Command{
-			{Name: CommandRevert, Doc: "Send the tenant back to the shared database. It is refused when the tenant has written since the switch, unless the body says what becomes of that.", Body: RevertBody{}, Admin: true, Destructive: true},
+			{Name: CommandRevert, Doc: "Send the tenant back to the shared database. It is refused when the tenant has written since the switch, unless the body says what becomes of that. Tables that only its own database has, and columns with a default, refuse nothing: they are left behind there, and the outcome names those that hold something.", Body: RevertBody{}, Admin: true, Destructive: true},
 			{Name: CommandRetire, Doc: "Close the tenant: nobody gets in, and its database is dropped after the grace period.", Body: RetireBody{}, Admin: true, Destructive: true},
 			{Name: CommandRotate, Doc: "Give the tenant's role a new password. Connections that are open stay.", Admin: true},
 			{Name: ReportRotated, Doc: "The role has a new password.", Body: Rotated{}, Report: true},

@@ -114,7 +114,7 @@ const ActionAdmit = "admit_tenant"
 // RollbackBody is the body of rollback.
 type RollbackBody struct {
 	Skip          []string `json:"skip,omitempty" maxItems:"16" doc:"Actions to leave out, by name; somebody has done them by hand"`
-	KeepWrites    bool     `json:"keepWrites,omitempty" doc:"What was written since the switch is copied back"`
+	KeepWrites    bool     `json:"keepWrites,omitempty" doc:"What was written since the switch is copied back, as far as the shared database has its tables and columns"`
 	DiscardWrites bool     `json:"discardWrites,omitempty" doc:"What was written since the switch is left in the database that is put aside"`
 }
 
@@ -182,6 +182,8 @@ type ActionResult struct {
 	Skipped bool   `json:"skipped,omitempty"`
 	Error   string `json:"error,omitempty"`
 	Epoch   int64  `json:"epoch,omitempty"` // of the routing, from [ActionAdmit]; 0 where it does not lead to the database of the session
+
+	LeftBehind []string `json:"leftBehind,omitempty"` // tables and columns that only the tenant's database has, with what they hold: from the action that settles writes
 }
 
 // Results is what the provider reports of an undo.

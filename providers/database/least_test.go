@@ -82,7 +82,12 @@ func TestTheLeastPrivilegesAreEnough(t *testing.T) {
 	require.NoError(t, err)
 	s.command("rotate", ``)
 	require.NoError(t, exec(t, enter(), `select 1`))
+	byHand := databasetest.Open(t, pg.Address{DSN: server, Database: "tenant_least"}) // by another role
+	_, err = byHand.Exec(t.Context(), `create table public.hidden (line text)`)
+	require.NoError(t, err)
+	require.NoError(t, byHand.Close(t.Context()))
 	s.revert(`{"keepWrites":true}`)
+	require.Equal(t, []string{"table hidden"}, s.e.Data.(*machine.Data).Undone[0].LeftBehind, "nobody can say that it is empty")
 	require.Error(t, own.Ping(t.Context()), "its connections have ended")
 	require.Equal(t, "1", databasetest.Ask(t, super, `select count(*)::text from public.settings where key = 'since'`))
 

@@ -89,9 +89,10 @@ type job struct {
 	mover  *mover.Mover
 	link   *online.Link
 
-	unreached error // why an undo goes on without the target
-	entered   int64 // the epoch under which a tenant was let in
-	stays     bool  // the fence, as the tenant is closed
+	unreached error    // why an undo goes on without the target
+	entered   int64    // the epoch under which a tenant was let in
+	stays     bool     // the fence, as the tenant is closed
+	behind    []string // what only the target has, and is left there
 }
 
 // Perform does one task.

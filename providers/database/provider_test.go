@@ -118,6 +118,7 @@ func (s *session) same(result, again machines.Result) {
 	if undone, ok := result.Data.(machine.Undone); ok {
 		for i, r := range again.Data.(machine.Undone).Actions {
 			require.Equal(s.t, undone.Actions[i].Done, r.Done, "%+v, %+v", undone, again.Data)
+			require.Equal(s.t, undone.Actions[i].LeftBehind, r.LeftBehind, "%+v, %+v", undone, again.Data)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func (j *job) settle(ctx context.Context) error {
 	if err := j.bringBack(ctx); err != nil {
 		return errors.Join(err, j.admit(ctx))
 	}
-	if err := j.source.Settle(ctx); err != nil { // it is compared once more
+	if err := j.source.Settle(ctx, j.behind); err != nil { // it is compared once more
 		return j.stillShut(ctx, err)
 	}
 	return nil
@@ -61,7 +61,7 @@ func (j *job) reopen(ctx context.Context) error {
 // try may have shut the tenant out before the routing was lost, and the note of that with it: the tenant is let in again.
 func (j *job) led(ctx context.Context, now cutover.Runtime) error {
 	had, err := j.had(ctx)
-	settled, switched, unknown := j.source.Settled(ctx)
+	settled, switched, behind, unknown := j.source.Settled(ctx)
 	if err = errors.Join(err, unknown); err != nil {
 		return j.stillShut(ctx, err)
 	}
@@ -73,6 +73,7 @@ func (j *job) led(ctx context.Context, now cutover.Runtime) error {
 		err = pg.Refuse("the shared database has epoch %d of the tenant %s, and had %d, as after a failover to a standby that lacked it: it cannot be told what the tenant has written since the switch; write its row in tenant_runtime again, with epoch %[3]d, or discardWrites leaves its database behind",
 			now.Epoch, j.body.Request.EnterpriseID, had)
 	case settled, tried && !done && !switched && had == 0: // the switch has failed before it was done
+		j.behind = behind
 		return nil
 	case had == 0 && !switched: // it was switched by hand
 		err = pg.Refuse("the routing does not lead the tenant %s to %s, and it is not known under which epoch it did: %s; write its row in tenant_runtime again, or discardWrites leaves its database behind", j.body.Request.EnterpriseID, j.name, unsaid)
@@ -194,16 +195,20 @@ func (j *job) admit(ctx context.Context) error {
 }
 
 // unseenTables refuses to leave behind the rows of tables of which nobody has said whose they are, and which both databases have got since the switch: those are not compared. An instance may have begun without what the plan of a move asks of them.
+// What only the tenant's database has, and may have got by a migration, it names.
 func (j *job) unseenTables(ctx context.Context) error {
-	if j.ofInstance() {
-		return nil
-	}
 	conn, err := pg.Connect(ctx, j.mover.Target)
 	if err != nil {
 		return fmt.Errorf("target: %w", err)
 	}
 	defer pg.Close(conn)
-	var unseen []catalog.Problem
+	unseen, behind, err := catalog.Beyond(ctx, conn, j.Catalogue, j.report)
+	if more := len(behind) - mostTold; more > 0 {
+		behind = append(behind[:mostTold], fmt.Sprintf("%d more", more))
+	}
+	if j.behind = behind; err != nil || j.ofInstance() {
+		return err
+	}
 	for _, p := range j.report.Refused(false) {
 		t := j.report.Table(p.Table)
 		if _, ruled := j.Catalogue.Tables[p.Table]; t == nil && ruled || t != nil && len(t.Key) > 0 { // it is compared, or not to be
@@ -217,9 +222,8 @@ func (j *job) unseenTables(ctx context.Context) error {
 			unseen = append(unseen, p)
 		}
 	}
-	beyond, err := catalog.Beyond(ctx, conn, j.Catalogue, j.report)
-	if unseen = append(unseen, beyond...); err != nil || len(unseen) == 0 {
-		return err
+	if len(unseen) == 0 {
+		return nil
 	}
 	return pg.Refuse("it cannot be seen what the tenant has written since the switch: %s; bring the shared database into line (a column, a key), give a table that both have a kind (tenants.tables), or discardWrites leaves all that was written behind", strings.Join(texts(unseen), "; "))
 }
@@ -242,7 +246,11 @@ func (j *job) bringBack(ctx context.Context) error {
 		return err
 	}
 	if j.body.Writes != machine.KeepWrites {
-		return pg.Refuse("the tenant has written since the switch: %s; keepWrites copies that back, discardWrites leaves it behind", told(found))
+		why := fmt.Sprintf("the tenant has written since the switch: %s; keepWrites copies that back, discardWrites leaves it behind", told(found))
+		if len(j.behind) > 0 {
+			why += "; both leave behind what only its database has: " + strings.Join(j.behind, ", ")
+		}
+		return &pg.RefusedError{Message: why}
 	}
 	if err := j.source.Fence(ctx, j.report.Tables); err != nil { // which lets this one through
 		return err

@@ -42,6 +42,9 @@ func (j *job) undo(ctx context.Context) (any, error) {
 			r.Error, stopped = pg.Discreet(err.Error()), a.Stop
 		} else {
 			r.Done, r.Epoch, r.Skipped = true, j.entered, j.stays && a.Name == machine.ActionLift
+			if a.Name == machine.ActionSettle {
+				r.LeftBehind = j.behind
+			}
 		}
 		out.Actions = append(out.Actions, r)
 	}

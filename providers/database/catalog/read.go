@@ -184,10 +184,10 @@ func (i *inspection) foreignKeys(ctx context.Context) error {
 	return nil
 }
 
-// others are what is in the schemas besides tables, and large objects.
+// others are what is in the schemas besides tables, large objects, and the schemas that there are.
 func (i *inspection) others(ctx context.Context) error {
-	if err := i.conn.QueryRow(ctx, `select exists (select from pg_largeobject_metadata)`).Scan(&i.large); err != nil {
-		return fmt.Errorf("cannot look for large objects: %w", err)
+	if err := i.conn.QueryRow(ctx, `select exists (select from pg_largeobject_metadata), (select array_agg(nspname::text) from pg_namespace)`).Scan(&i.large, &i.AllSchemas); err != nil {
+		return fmt.Errorf("cannot look for large objects and schemas: %w", err)
 	}
 	rows, err := i.conn.Query(ctx, `
 		select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = any ($1) and c.relkind = 'm' order by 1, 2`, i.schemas())

@@ -170,10 +170,11 @@ func (p Problem) String() string { return p.Table + ": " + p.Reason }
 
 // Report is what was found.
 type Report struct {
-	Tables   []*Table // that are moved, parents before children, as far as there is an order
-	Left     []*Table // of kind skip
-	Notes    []string // what is not moved and needs no decision
-	Problems []Problem
+	Tables     []*Table // that are moved, parents before children, as far as there is an order
+	Left       []*Table // of kind skip
+	Notes      []string // what is not moved and needs no decision
+	Problems   []Problem
+	AllSchemas []string // of the database, also those that are not moved
 }
 
 // Refused are the problems of a mode.

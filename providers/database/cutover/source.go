@@ -97,13 +97,13 @@ func lacking(table, column, kind string) string {
 }
 
 // later is what an earlier version may not have made. The table past has the last attempt of sessions that do not have the tenant: one of them that was overtaken by its own undo, and goes on late,
-// does not take it from nobody. The table shut has the sessions that keep their tenant out of its own database, settled those that have seen to what it has written there, and compared the last run of a comparison.
+// does not take it from nobody. The table shut has the sessions that keep their tenant out of its own database, settled those that have seen to what it has written there, and what of it is left behind, and compared the last run of a comparison.
 var later = `
 	create table if not exists instar.past (enterprise_id text, session text, fence bigint not null, primary key (enterprise_id, session));
 	create table if not exists instar.shut (enterprise_id text primary key, session text not null);
 	create table if not exists instar.settled (enterprise_id text primary key, session text not null);
 	create table if not exists instar.compared (enterprise_id text primary key, session text not null, fence bigint not null, run text not null, ended boolean not null default false);` +
-	lacking("instar.compared", "result", "text")
+	lacking("instar.compared", "result", "text") + `;` + lacking("instar.settled", "left_behind", "text[]")
 
 // setUp is the lock of those who make the same.
 const setUp = "instar.attempt"
@@ -162,7 +162,8 @@ func (s *Source) take(ctx context.Context, tx pgx.Tx) error {
 	var session string
 	var fence uint64
 	var ended, made bool
-	if err := tx.QueryRow(ctx, `select session, fence, ended, to_regclass('instar.past') is not null and to_regclass('instar.settled') is not null and exists (select from pg_attribute where attrelid = to_regclass('instar.compared') and attname = 'result') from instar.attempt where enterprise_id = $1 for update`, s.Enterprise).Scan(&session, &fence, &ended, &made); err != nil {
+	if err := tx.QueryRow(ctx, `select session, fence, ended, to_regclass('instar.past') is not null and exists (select from pg_attribute where attrelid = to_regclass('instar.settled') and attname = 'left_behind')
+		and exists (select from pg_attribute where attrelid = to_regclass('instar.compared') and attname = 'result') from instar.attempt where enterprise_id = $1 for update`, s.Enterprise).Scan(&session, &fence, &ended, &made); err != nil {
 		return err
 	}
 	if !made { // the database was set up by an earlier version
@@ -232,11 +233,11 @@ func (s *Source) KeepsOut(ctx context.Context, shut bool) error {
 	})
 }
 
-// Settle notes that this session has seen to all that the tenant has written in its own database, which keeps it out: a routing that leads back from then on is this session's doing. It holds until the tenant is let in
-// again, or switched, or [Source.Unsettle], and so for each try of the undo, also of one that has ended already.
-func (s *Source) Settle(ctx context.Context) error {
+// Settle notes that this session has seen to all that the tenant has written in its own database, which keeps it out, and what of it is left behind: a routing that leads back from then on is this session's doing. It holds
+// until the tenant is let in again, or switched, or [Source.Unsettle], and so for each try of the undo, also of one that has ended already.
+func (s *Source) Settle(ctx context.Context, behind []string) error {
 	return s.Hold(ctx, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `insert into instar.settled values ($1, $2) on conflict (enterprise_id) do update set session = excluded.session`, s.Enterprise, s.Session)
+		_, err := tx.Exec(ctx, `insert into instar.settled (enterprise_id, session, left_behind) values ($1, $2, $3) on conflict (enterprise_id) do update set session = excluded.session, left_behind = excluded.left_behind`, s.Enterprise, s.Session, behind)
 		return err
 	})
 }
@@ -252,16 +253,17 @@ func (s *Source) unsettle(ctx context.Context, tx pgx.Tx) error {
 }
 
 // Settled is what was noted by [Source.Settle], and whether this session has switched the routing, and not led it back.
-func (s *Source) Settled(ctx context.Context) (settled, switched bool, err error) {
+func (s *Source) Settled(ctx context.Context) (settled, switched bool, behind []string, err error) {
 	err = s.with(ctx, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `
-			select exists (select from instar.settled where enterprise_id = $1 and session = $2), exists (select from instar.attempt where enterprise_id = $1 and session = $2 and previous is not null)`,
-			s.Enterprise, s.Session).Scan(&settled, &switched)
+			select exists (select from instar.settled where enterprise_id = $1 and session = $2), exists (select from instar.attempt where enterprise_id = $1 and session = $2 and previous is not null),
+				(select left_behind from instar.settled where enterprise_id = $1 and session = $2)`,
+			s.Enterprise, s.Session).Scan(&settled, &switched, &behind)
 	})
 	if pg.NotSetUp(err) {
 		err = nil
 	}
-	return settled, switched, err
+	return settled, switched, behind, err
 }
 
 // KeptOut is what was noted by [Source.KeepsOut].

@@ -135,7 +135,7 @@ function Undo({ e }) {
     ${(going || over) && ledger.length > 0 && html`<progress class="undo-bar" max=${ledger.length} value=${back} aria-label="Taken back"></progress>`}
     ${e.state === 'failed' && d.phase !== 'rolling_back' && html`<p class="small faint">A rollback takes it back in this order.</p>`}
     <ol class="ledger">${ledger.map((l) => html`<li key=${l.kind + l.name}><${Mark} ...${marks[l.state] || marks.intended} /><b>${l.kind}</b><span class="mono small wrap">${l.name}</span>${going && bar(l)}<span class="faint small"><${Time} at=${l.at} /></span></li>`)}</ol>
-    ${d.undone?.length > 0 && html`<h3>The last undo</h3><ul class="ledger">${d.undone.map((a) => html`<li key=${a.action}><${Mark} ...${a.done ? { kind: 'steady', icon: 'check', children: 'done' } : a.skipped ? { kind: 'ended', icon: 'right', children: 'left out' } : { kind: 'failed', children: 'not done' }} /><b class="mono small">${a.action}</b>${a.error && html`<span class="bad small wrap">${a.error}</span>`}</li>`)}</ul>`}
+    ${d.undone?.length > 0 && html`<h3>The last undo</h3><ul class="ledger">${d.undone.map((a) => html`<li key=${a.action}><${Mark} ...${a.done ? { kind: 'steady', icon: 'check', children: 'done' } : a.skipped ? { kind: 'ended', icon: 'right', children: 'left out' } : { kind: 'failed', children: 'not done' }} /><b class="mono small">${a.action}</b>${a.error && html`<span class="bad small wrap">${a.error}</span>`}${a.leftBehind && html`<span class="small wrap">left behind: ${a.leftBehind.join(', ')}</span>`}</li>`)}</ul>`}
   </${Card}>`;
 }
 
