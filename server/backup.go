@@ -53,7 +53,7 @@ func (a *app) store(nc *nats.Conn, js jetstream.JetStream) *backup.Store {
 		buckets = append(buckets, "tenant_runtime", "tenant_resolvers", "tenant_catalogue")
 	}
 	if a.cfg.Domains.On() {
-		buckets = append(buckets, "domain_routes", "certificates", "installation")
+		buckets = append(buckets, "domain_routes", "certificates", "installation", "storage_keys")
 	}
 	for _, b := range buckets {
 		store.Others = append(store.Others, streams.BucketStream(store.Plan.Names.Bucket(b)))

@@ -21,11 +21,11 @@ const (
 	KindCert     = "certificate"
 )
 
-// name is that of what a tenant has one of.
-func (d *Data) name() string { return "tenant-" + d.Slug }
+// Name is that of what a tenant has one of.
+func (d *Data) Name() string { return "tenant-" + d.Slug }
 
 // appName is that of a release.
-func (d *Data) appName(release int) string { return fmt.Sprintf("%s-r%d", d.name(), release) }
+func (d *Data) appName(release int) string { return fmt.Sprintf("%s-r%d", d.Name(), release) }
 
 // databaseName is that of its database, as machines/database has it.
 func (d *Data) databaseName() string {
@@ -38,11 +38,11 @@ func resources(d *Data, g *session.Stage) []session.Entry {
 	online := d.Request.Mode == database.ModeOnline
 	switch {
 	case g.State == AllocatingInstance:
-		return []session.Entry{{Kind: KindSlug, Name: d.Slug}, {Kind: KindInstance, Name: d.name()}}
+		return []session.Entry{{Kind: KindSlug, Name: d.Slug}, {Kind: KindInstance, Name: d.Name()}}
 	case g.State == AllocatingDB:
 		return []session.Entry{{Kind: database.KindDatabase, Name: db}}
 	case g.State == AllocatingStorage:
-		return []session.Entry{{Kind: KindStorage, Name: d.name()}}
+		return []session.Entry{{Kind: KindStorage, Name: d.Name()}}
 	case g.State == Deploying:
 		return []session.Entry{{Kind: KindApp, Name: d.appName(d.Release)}}
 	case g.State == Copying && online:

@@ -32,7 +32,7 @@ func task(s *step) any {
 	d := s.Data
 	t := Task{
 		Task: database.Task{Session: s.Entity().Key(), Attempt: d.Attempt, Request: d.Request.database(), Database: d.Database, Ledger: d.Ledger, Epoch: d.Epoch},
-		Step: d.Step, Platform: d.Request, Slug: d.Slug, Name: d.name(), PrimaryDomain: d.PrimaryDomain,
+		Step: d.Step, Platform: d.Request, Slug: d.Slug, Name: d.Name(), PrimaryDomain: d.PrimaryDomain,
 		Instance: d.Instance, Storage: d.Storage, App: d.App, Route: d.Route, Certificate: d.Certificate, Upgrade: d.Upgrade, RetiringAt: d.RetiringAt,
 	}
 	if d.Request.CustomDomain != "" {

@@ -45,10 +45,11 @@ func (p *Provider) Look(ctx context.Context, e *machines.Entity, polled bool) (m
 	if providers.IsNotFound(err) {
 		return later, nil
 	}
+	known := p.known(ctx, d.Request.EnterpriseID, d.Name(), d.Database)
 	if err != nil {
-		return machines.Finding{}, app.RedactError(err, p.known(d.Request.EnterpriseID, d.Database), nil)
+		return machines.Finding{}, app.RedactError(err, known, nil)
 	}
-	status := name + ": " + app.Redact(at.Status, app.Words(slices.Collect(maps.Values(p.known(d.Request.EnterpriseID, d.Database)))...))
+	status := name + ": " + app.Redact(at.Status, app.Words(slices.Collect(maps.Values(known))...))
 	if before, _ := p.told.Swap(e.Key(), status); before == status {
 		return later, nil
 	}

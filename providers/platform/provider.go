@@ -96,6 +96,8 @@ type Provider struct {
 	Direct *http.Client
 	// Secrets are those of a release, by variable: what it needs to enter its database. With an error there may be some of them.
 	Secrets func(enterprise string, has *database.Allocated) (map[string]string, error)
+	// Keys are those of releases to their tenants' buckets; nil has none.
+	Keys Keys
 	// Quota is what is used up with a session, by who has a name below the domain; nil has no limits. It is asked by the plan, and again while the slug is reserved, one session at a time.
 	Quota func(ctx context.Context, t *machines.Task) ([]machine.Quota, error)
 	// Place is the server that the database of a request will be on; nil leaves that to Databases, at each task.
@@ -154,23 +156,9 @@ func (p *Provider) Perform(ctx context.Context, t machines.Task) machines.Result
 	}
 	data, err := do(j, ctx)
 	if err != nil {
-		return machines.Result{Failure: j.failure(err)}
+		return machines.Result{Failure: j.failure(ctx, err)}
 	}
 	return machines.Result{Data: data}
-}
-
-// failure is an error as it is told, without the tenant's secrets.
-func (j *job) failure(err error) *machines.Failure {
-	return failure(app.RedactError(err, j.known(j.body.Request.EnterpriseID, j.body.Database), nil))
-}
-
-// known are the secrets of a tenant that can be read now: what runs its releases gets them with a deploy alone, and may repeat them whatever it is asked afterwards, also by the next server.
-func (p *Provider) known(enterprise string, has *database.Allocated) map[string]string {
-	if p.Secrets == nil {
-		return nil
-	}
-	all, _ := p.Secrets(enterprise, has)
-	return all
 }
 
 func failure(err error) *machines.Failure {

@@ -77,3 +77,46 @@ func TestNoAnswerAfterADeployTellsSecrets(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, first.Name+": postgres failed: ***", found.Data.(machine.Rollout).Status)
 }
+
+// ring has a key for each release, by its name.
+type ring map[string]string
+
+func (r ring) Give(_ context.Context, tenant, release, owner string) (credentials, endpoint string, err error) {
+	r[release] = "of-the-tenant"
+	return "aws_secret_access_key = " + r[release], "http://127.0.0.1:8333/" + tenant + "/" + owner, nil
+}
+
+func (r ring) Known(context.Context, string) (all []string, err error) {
+	for _, secret := range r {
+		all = append(all, "aws_secret_access_key = "+secret)
+	}
+	return all, nil
+}
+
+func (r ring) Revoke(_ context.Context, _, release, _ string) error {
+	delete(r, release)
+	return nil
+}
+
+// A release gets its key with its deploy, no answer tells it, and it ends with the release, not before.
+func TestAKeyIsThatOfItsRelease(t *testing.T) {
+	t.Parallel()
+	w, b := setup(t), task("default.acme.own")
+	keys := ring{}
+	w.Keys = keys
+	b.Storage = &machine.Storage{Bucket: "tenant-acme"}
+	first := twice[machine.App](w, "deploy", 1, b)
+	b.App, b.Upgrade, b.Release = &first, &machine.Upgrade{From: "1.0", To: "1.1", Release: 2}, &machine.App{Name: "tenant-acme-r2", Version: "1.1"}
+	next := twice[machine.App](w, "deploy", 2, b)
+	b.Upgrade.App = &next
+	require.Equal(t, ring{"tenant-acme-r1": "of-the-tenant", "tenant-acme-r2": "of-the-tenant"}, keys)
+	kind := w.Apps
+	w.Apps = telling{kind, false}
+	f := w.perform("own", "withdraw", 3, b).Failure
+	require.NotNil(t, f)
+	require.Equal(t, "postgres failed: ***", f.Message)
+	require.Len(t, keys, 2)
+	w.Apps = kind
+	require.Nil(t, w.perform("own", "withdraw", 4, b).Failure)
+	require.Equal(t, ring{"tenant-acme-r1": "of-the-tenant"}, keys)
+}

@@ -254,9 +254,12 @@ func (j *job) deploy(ctx context.Context) (any, error) {
 			return nil, err
 		}
 	}
+	if err := j.keyed(ctx, &r); err != nil {
+		return nil, err
+	}
 	address, err := j.Apps.Deploy(ctx, r)
 	if err == nil {
-		err = j.made(ctx, true, func(ctx context.Context) error { return j.Apps.Remove(ctx, r) })
+		err = j.made(ctx, true, func(ctx context.Context) error { return j.remove(ctx, r) })
 	}
 	return machine.App{Name: r.Name, Version: r.Version, Address: address}, err
 }

@@ -36,7 +36,7 @@ func (j *job) undo(ctx context.Context) (any, error) {
 	}
 	actions := j.body.Actions
 	results := make([]session.ActionResult, len(actions))
-	if can, err := j.exportable(results); err != nil || !can {
+	if can, err := j.exportable(ctx, results); err != nil || !can {
 		return session.Results{Actions: results}, err
 	}
 	var open []int // of the databases, and not done
@@ -80,7 +80,7 @@ func (j *job) undo(ctx context.Context) (any, error) {
 }
 
 // exportable reports whether an export that is among the actions could be made. Where it could not, nothing more is taken away: the tenant would be off the air for want of it. Another try may do better; the last one says so of each action.
-func (j *job) exportable(results []session.ActionResult) (bool, error) {
+func (j *job) exportable(ctx context.Context, results []session.ActionResult) (bool, error) {
 	actions := j.body.Actions
 	if !slices.ContainsFunc(actions, func(a session.Action) bool { return a.Name == exportData }) {
 		return true, nil
@@ -94,7 +94,7 @@ func (j *job) exportable(results []session.ActionResult) (bool, error) {
 	}
 	for i, a := range actions {
 		if results[i] = (session.ActionResult{Action: a.Name, Error: "not tried: nothing more is taken away where the export could not be made"}); a.Name == exportData {
-			results[i].Error = j.failure(err).Message
+			results[i].Error = j.failure(ctx, err).Message
 		}
 	}
 	return false, nil
@@ -184,7 +184,7 @@ func (j *job) some(ctx context.Context, batch []int, results []session.ActionRes
 			continue
 		}
 		if results[k] = (session.ActionResult{Action: j.body.Actions[k].Name, Done: err == nil}); err != nil {
-			results[k].Error = j.failure(err).Message
+			results[k].Error = j.failure(ctx, err).Message
 		}
 	}
 	return nil
@@ -267,7 +267,7 @@ func (j *job) removeApp(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return j.Apps.Remove(ctx, j.release(&machine.App{Name: name}))
+	return j.remove(ctx, j.release(&machine.App{Name: name}))
 }
 
 // unlead closes the primary domain where that leads to a release still, as remove_route was to be skipped.

@@ -182,7 +182,7 @@ func (j *job) end(ctx context.Context, goes ...*machine.App) error {
 			err = j.unused(ctx, a) // a domain may lead there again by now
 		}
 		if err == nil {
-			err = j.Apps.Remove(ctx, j.release(a))
+			err = j.remove(ctx, j.release(a))
 		}
 		errs = append(errs, err)
 	}

@@ -64,7 +64,8 @@ var Kinds = []string{KindProcess, KindDocker, KindSystemd, KindKnative, KindExte
 // PlatformStorage is where the buckets of tenants are: in JetStream, or in a store that speaks S3.
 type PlatformStorage struct {
 	Kind        string `koanf:"kind"`        // jetstream or s3
-	Endpoint    string `koanf:"endpoint"`    // URL of the store
+	Listen      string `koanf:"listen"`      // of the kind jetstream, for clients of S3; empty does not listen
+	Endpoint    string `koanf:"endpoint"`    // URL of the store, or of the kind jetstream that under which releases reach Listen
 	Region      string `koanf:"region"`      // of buckets that are made
 	Bucket      string `koanf:"bucket"`      // in which each tenant has a prefix; empty is a bucket for each
 	Credentials string `koanf:"credentials"` // file of this server's, as ~/.aws/credentials; empty looks where the tools of S3 do
@@ -75,12 +76,14 @@ type PlatformStorage struct {
 const (
 	StorageJetStream = "jetstream"
 	StorageS3        = "s3"
+	DefaultStore     = "https://s3.amazonaws.com" // where no endpoint is set
 )
 
 func (s PlatformStorage) validate(check func(ok bool, format string, args ...any)) {
 	check(s.Kind == StorageJetStream || s.Kind == StorageS3, "storage.kind: %q is neither jetstream nor s3", s.Kind)
 	u, err := url.Parse(s.Endpoint)
 	check(err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil && strings.Trim(u.Path, "/") == "" && u.RawQuery == "", "storage.endpoint: %q is not scheme, host and port of a store, as https://s3.amazonaws.com", s.Endpoint)
+	check(s.Listen == "" || listener("", s.Listen) == nil, "storage.listen: %q is not host:port, as 127.0.0.1:8333", s.Listen)
 	for name, path := range map[string]string{"credentials": s.Credentials, "tenants": s.Tenants} {
 		check(path == "" || filepath.IsAbs(path), "storage.%s: %q is not an absolute path", name, path)
 	}
@@ -145,7 +148,7 @@ type Release struct {
 }
 
 func defaultPlatform() Platform {
-	return Platform{Instances: PlatformInstances{Kind: KindProcess, Socket: "/var/run/docker.sock"}, Storage: PlatformStorage{Kind: StorageJetStream, Endpoint: "https://s3.amazonaws.com", Region: "us-east-1"}, Host: "127.0.0.1", Ports: "20000-29999", Health: "/", Readiness: "/", Startup: time.Minute, Drain: 30 * time.Second}
+	return Platform{Instances: PlatformInstances{Kind: KindProcess, Socket: "/var/run/docker.sock"}, Storage: PlatformStorage{Kind: StorageJetStream, Listen: "127.0.0.1:8333", Endpoint: DefaultStore, Region: "us-east-1"}, Host: "127.0.0.1", Ports: "20000-29999", Health: "/", Readiness: "/", Startup: time.Minute, Drain: 30 * time.Second}
 }
 
 var (
@@ -169,13 +172,6 @@ func ends(text string) (first, last int) {
 	first, _ = strconv.Atoi(from) // was checked
 	last, _ = strconv.Atoi(to)
 	return first, last
-}
-
-// Runs reports whether an address is one of a release.
-func (p Platform) Runs(at netip.AddrPort) bool {
-	first, last := p.Range()
-	host, err := netip.ParseAddr(p.Host)
-	return p.On() && err == nil && at.Addr().Unmap() == host.Unmap() && int(at.Port()) >= first && int(at.Port()) <= last
 }
 
 // Refuses is why a name cannot be bound, or empty: slugs are below the domain of the platform.

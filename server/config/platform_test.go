@@ -1,7 +1,6 @@
 package config
 
 import (
-	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,9 +23,11 @@ tenants: {source: {dsn: "postgres://a@b/c"}, servers: [{name: own, dsn: "postgre
 	require.Equal(t, []string{"/opt/shop", "serve"}, c.Platform.Versions["1.0"].Command)
 	require.Equal(t, map[string]int64{DefaultSize: 256 << 20}, c.Platform.Quotas())
 	require.NotContains(t, c.String(), "secret")
-	for at, runs := range map[string]bool{"127.0.0.1:20000": true, "[::ffff:127.0.0.1]:29999": true, "127.0.0.1:30000": false, "127.0.0.2:20000": false} {
-		require.Equal(t, runs, c.Platform.Runs(netip.MustParseAddrPort(at)), at)
-	}
+	open := c
+	open.Platform.Storage.Listen = "0.0.0.0:8333"
+	require.ErrorContains(t, open.exposed(), "platform.storage.listen: 0.0.0.0:8333 can be reached from other machines: set http.tls")
+	open.Platform.Storage.Kind = StorageS3
+	require.NoError(t, open.exposed())
 	for host, refused := range map[string]bool{"apps.example.net": true, "a.apps.example.net": true, "myapps.example.net": false} {
 		require.Equal(t, refused, c.Platform.Refuses(host) != "", host)
 	}
@@ -35,7 +36,7 @@ tenants: {source: {dsn: "postgres://a@b/c"}, servers: [{name: own, dsn: "postgre
   instances: {kind: vm}
   users: 1-2
   limits: {big: {memory: x, files: 1, processes: -1, cpu: 0.001}}
-  storage: {kind: disk, endpoint: "s3", credentials: x, bucket: y}
+  storage: {kind: disk, endpoint: "s3", credentials: x, bucket: y, listen: "8333"}
   versions: {"A": {}}
   channels: {stable: "2"}
   sizes: {small: big}
@@ -48,7 +49,7 @@ tenants: {source: {dsn: "postgres://a@b/c"}, servers: [{name: own, dsn: "postgre
 cluster: {name: c}
 `)), nil)
 	for _, want := range []string{
-		"platform.domain: \"Apps\"", "platform.users: \"1-2\"", "limits.big: platform.sizes has no", "limits.big.memory", "limits.big.files", "limits.big.processes", "limits.big.cpu", "platform.storage.kind: \"disk\"", "platform.storage.endpoint: \"s3\"", "platform.storage.credentials: \"x\"", "platform.storage: a shared bucket", "platform.instances.kind: \"vm\" is none of process, docker, systemd, knative, external", "needs the section tenants", "needs domains.https", "member of a cluster", "platform.versions: \"A\"", "versions.A.command", "channels.stable", "sizes.small", "platform.host", "platform.ports", "platform.health", "platform.readiness", "platform.startup", "platform.drain",
+		"platform.domain: \"Apps\"", "platform.users: \"1-2\"", "limits.big: platform.sizes has no", "limits.big.memory", "limits.big.files", "limits.big.processes", "limits.big.cpu", "platform.storage.kind: \"disk\"", "platform.storage.endpoint: \"s3\"", "platform.storage.credentials: \"x\"", "platform.storage.listen: \"8333\" is not host:port", "platform.storage: a shared bucket", "platform.instances.kind: \"vm\" is none of process, docker, systemd, knative, external", "needs the section tenants", "needs domains.https", "member of a cluster", "platform.versions: \"A\"", "versions.A.command", "channels.stable", "sizes.small", "platform.host", "platform.ports", "platform.health", "platform.readiness", "platform.startup", "platform.drain",
 	} {
 		require.ErrorContains(t, err, want)
 	}

@@ -197,6 +197,9 @@ func (c Config) exposed() error {
 	if c.NATS.Listen != "" && !c.NATS.Attached() {
 		refuse("nats.listen", c.NATS.Listen, len(c.NATS.Users) > 0 && c.NATS.TLS.Cert != "", "nats.users and nats.tls")
 	}
+	if s := c.Platform.Storage; c.Platform.On() && s.Kind == StorageJetStream && s.Listen != "" {
+		refuse("platform.storage.listen", s.Listen, c.HTTP.TLS.Cert != "", "http.tls, with which it is served then")
+	}
 	if addr := c.Discovery.DNS; addr != "" { // the protocol asks nobody who they are
 		refuse("discovery.dns", addr, false, "a loopback address")
 	}

@@ -77,7 +77,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	if err != nil {
 		return server.Work{}, err
 	}
-	here, anywhere := reaching(reach, h.Config.Platform.Runs)
+	here, anywhere := reaching(reach, runs(&h.Config.Platform))
 	dialer := reach.Dialer()
 	dialer.Control = func(network, address string, c syscall.RawConn) error {
 		if to, err := netip.ParseAddrPort(address); err == nil {

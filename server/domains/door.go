@@ -10,6 +10,7 @@ import (
 	"github.com/bcc94042/instar/api/problem"
 	machine "github.com/bcc94042/instar/machines/domain"
 	"github.com/bcc94042/instar/providers/guard"
+	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams/publish"
 )
 
@@ -36,6 +37,15 @@ func reaching(g guard.Guard, runs func(netip.AddrPort) bool) (here, anywhere fun
 			return here(to)
 		}
 		return shared.Admit(to)
+	}
+}
+
+// runs reports whether an address is one of a release of an instance.
+func runs(p *config.Platform) func(netip.AddrPort) bool {
+	first, last := p.Range()
+	host, err := netip.ParseAddr(p.Host)
+	return func(at netip.AddrPort) bool {
+		return p.On() && err == nil && at.Addr().Unmap() == host.Unmap() && int(at.Port()) >= first && int(at.Port()) <= last
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/bcc94042/instar/api/problem"
 	machine "github.com/bcc94042/instar/machines/domain"
 	"github.com/bcc94042/instar/providers/guard"
+	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams/publish"
 )
 
@@ -77,4 +78,13 @@ func TestATargetThatIsDrainedIsNotRefused(t *testing.T) {
 		require.ErrorAs(t, refused, &no)
 		require.Equal(t, "body.route.targets[0].address", no.Errors[0].Location)
 	}
+}
+
+func TestReleasesRunWhereTheConfigurationSays(t *testing.T) {
+	t.Parallel()
+	p := config.Platform{Domain: "apps.example.net", Host: "127.0.0.1", Ports: "20000-29999"}
+	for at, want := range map[string]bool{"127.0.0.1:20000": true, "[::ffff:127.0.0.1]:29999": true, "127.0.0.1:30000": false, "127.0.0.2:20000": false} {
+		require.Equal(t, want, runs(&p)(netip.MustParseAddrPort(at)), at)
+	}
+	require.False(t, runs(&config.Platform{Host: p.Host, Ports: p.Ports})(netip.MustParseAddrPort("127.0.0.1:20000")))
 }

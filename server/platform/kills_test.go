@@ -104,6 +104,7 @@ func (w *world) agrees(d *machine.Data) {
 		}
 	}
 	require.ElementsMatch(t, has[machine.KindStorage], buckets, "buckets")
+	require.ElementsMatch(t, has[machine.KindApp], w.keys(js), "keys to buckets")
 	w.agreesOutside(js, d, has)
 }
 

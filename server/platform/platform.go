@@ -85,6 +85,9 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 		InFlight: proxy.InFlight, Drain: c.Drain,
 		Secrets: secrets(c.Storage.Tenants, databases.URL),
 	}
+	if p.Keys, err = openGateway(ctx, h, databases.Keys()); err != nil {
+		return server.Work{}, err
+	}
 	if c.Export != "" {
 		files := &export.Files{Dir: c.Export, Buckets: p.Storage}
 		p.Export = exports(files, databases)

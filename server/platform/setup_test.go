@@ -185,7 +185,7 @@ func setup(t *testing.T, ports string, change ...func(*authority.Options)) *worl
 	t.Cleanup(w.ca.Close)
 	w.Config.Domains.ACME, w.Config.Domains.CA = w.ca.URL, file
 	w.Config.Platform.Domain, w.Config.Platform.Ports, w.Config.Platform.Health = "apps.example.test", ports, "/live"
-	w.Config.Platform.Logs = true
+	w.Config.Platform.Storage.Listen, w.Config.Platform.Logs = fmt.Sprint("127.0.0.1:", servertest.Port(t)), true
 	w.Config.Platform.Env = map[string]string{"GORACE": "atexit_sleep_ms=0"}
 	w.Config.Platform.Versions, w.Config.Platform.Channels = map[string]config.Release{}, map[string]string{"stable": "1.0", "next": "1.1"}
 	for _, v := range []string{"1.0", "1.1"} {

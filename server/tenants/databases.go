@@ -55,6 +55,9 @@ func (d *Databases) URL(enterprise string, has *machine.Allocated) (string, erro
 	return u.String(), nil
 }
 
+// Keys seal what is a tenant's secret.
+func (d *Databases) Keys() *secret.Keys { return d.keys }
+
 // Address is the database of a tenant, for who may read everything in it. The name is who it is for.
 func (d *Databases) Address(has *machine.Allocated, name string) (pg.Address, error) {
 	s := d.having(has)

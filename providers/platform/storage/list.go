@@ -53,7 +53,7 @@ func (o *ObjectStores) list(ctx context.Context, bucket string) (all []*jetstrea
 		if err := json.Unmarshal(m.Data(), info); err != nil {
 			return nil, providers.Errorf(providers.Invalid, "message %d of the stream OBJ_%s, which is to describe an object, is none of an object store; remove it (nats stream rmm OBJ_%[2]s %[1]d)", meta.Sequence.Stream, bucket)
 		}
-		if !info.Deleted {
+		if info.ModTime = meta.Timestamp; !info.Deleted {
 			all = append(all, info)
 		}
 	}

@@ -35,12 +35,17 @@ type parts struct {
 	sum  hash.Hash
 }
 
+// isID reports whether parts can have this id.
+func isID(id string) bool {
+	return id != "" && len(id) <= maxID && !strings.ContainsAny(id, ".*> \t\r\n\x00")
+}
+
 var errChanged = errors.New("it has changed meanwhile, or was never whole")
 
 // open reads an object as it was listed.
 func (o *ObjectStores) open(ctx context.Context, bucket string, info *jetstream.ObjectInfo) (io.ReadCloser, error) {
-	if id := info.NUID; id == "" || len(id) > maxID || strings.ContainsAny(id, ".*> \t\r\n\x00") {
-		return nil, fmt.Errorf("its id %.100q is none", id)
+	if !isID(info.NUID) {
+		return nil, fmt.Errorf("its id %.100q is none", info.NUID)
 	}
 	st, err := o.JS.Stream(wait.EachRequest(ctx), "OBJ_"+bucket)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -139,7 +140,7 @@ func (o *ObjectStores) Delete(ctx context.Context, name, owner string) error {
 	return nil
 }
 
-// Read gives all objects, and links.
+// Read gives all objects, and links, and nothing of uploads that are not complete.
 func (o *ObjectStores) Read(ctx context.Context, b Bucket, each func(Object) error) error {
 	list, err := o.list(ctx, b.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -149,6 +150,9 @@ func (o *ObjectStores) Read(ctx context.Context, b Bucket, each func(Object) err
 		return failed("read", b.Name, err)
 	}
 	for _, info := range list {
+		if strings.HasPrefix(info.Name, Uploads) {
+			continue
+		}
 		at := Object{Name: info.Name, Bytes: info.Size, Digest: info.Digest}
 		if info.Opts != nil && info.Opts.Link != nil {
 			at.Link = &Link{Bucket: info.Opts.Link.Bucket, Object: info.Opts.Link.Name}

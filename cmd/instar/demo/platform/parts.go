@@ -2,16 +2,21 @@ package platform
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/spf13/cobra"
 
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
@@ -49,6 +54,7 @@ func demoPlatformServer(cmd *cobra.Command, args []string) error {
 	}
 	cfg.Domains = config.Domains{HTTPS: args[2], ACME: os.Getenv(acmeEnv), CA: filepath.Join(args[0], "ca.pem"), Keys: filepath.Join(args[0], "keys.json")}
 	cfg.Platform.Domain, cfg.Platform.Ports, cfg.Platform.Health, cfg.Platform.Channels = platformDomain, platformPorts, "/live", map[string]string{"stable": "1.0"}
+	cfg.Platform.Storage.Listen = "127.0.0.1:0" // the server is never started again
 	cfg.Platform.Versions = map[string]config.Release{}
 	for _, v := range []string{"1.0", "1.1", "broken"} {
 		cfg.Platform.Versions[v] = config.Release{Command: []string{self, "demo", "platform-application", v}}
@@ -61,7 +67,7 @@ func demoPlatformServer(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// demoPlatformApplication is that of the tenants: each request writes an order into the tenant's database, and says how many there are.
+// demoPlatformApplication is that of the tenants: each request writes an order into the tenant's database, and its receipt into the tenant's bucket, and says how many there are.
 func demoPlatformApplication(cmd *cobra.Command, args []string) error {
 	cmd.SilenceUsage = true
 	if args[0] == "broken" {
@@ -75,12 +81,16 @@ func demoPlatformApplication(cmd *cobra.Command, args []string) error {
 		if r.URL.Path == "/live" {
 			return
 		}
-		text, err := order(r.Context(), r.Method == http.MethodPost)
+		orders, err := order(r.Context(), r.Method == http.MethodPost)
+		receipts := ""
+		if err == nil {
+			receipts, err = receipt(r.Context(), orders, r.Method == http.MethodPost)
+		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = fmt.Fprintf(w, "version %s of %s: %s", args[0], os.Getenv("TENANT_ID"), text)
+		_, _ = fmt.Fprintf(w, "version %s of %s: %s, %s", args[0], os.Getenv("TENANT_ID"), orders, receipts)
 	})}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM)
 	defer stop()
@@ -109,6 +119,33 @@ func order(ctx context.Context, write bool) (text string, err error) {
 	}
 	err = conn.QueryRow(ctx, `select count(*) || ' orders in ' || current_database() from public.orders`).Scan(&text)
 	return text, err
+}
+
+// receipt counts the receipts of the tenant, after it has written one if that is wanted.
+func receipt(ctx context.Context, what string, write bool) (string, error) {
+	at, err := url.Parse(os.Getenv("STORAGE_ENDPOINT"))
+	if err != nil {
+		return "", err
+	}
+	bucket := os.Getenv("STORAGE_BUCKET")
+	c, err := minio.New(at.Host, &minio.Options{Creds: credentials.NewFileAWSCredentials("", ""), BucketLookup: minio.BucketLookupPath}) // of AWS_SHARED_CREDENTIALS_FILE
+	if err != nil {
+		return "", err
+	}
+	if write {
+		name := "receipts/" + rand.Text()
+		if _, err := c.PutObject(ctx, bucket, name, strings.NewReader(what), int64(len(what)), minio.PutObjectOptions{}); err != nil {
+			return "", err
+		}
+	}
+	n := 0
+	for o := range c.ListObjects(ctx, bucket, minio.ListObjectsOptions{Prefix: "receipts/"}) {
+		if o.Err != nil {
+			return "", o.Err
+		}
+		n++
+	}
+	return fmt.Sprintf("%d receipts in %s", n, bucket), nil
 }
 
 // Commands show instances of tenants: the demo, its server and its application.

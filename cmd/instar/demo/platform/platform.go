@@ -31,6 +31,7 @@ import (
 	"github.com/bcc94042/instar/providers/database/admin"
 	"github.com/bcc94042/instar/providers/domain"
 	"github.com/bcc94042/instar/server/domains"
+	instances "github.com/bcc94042/instar/server/platform"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -181,8 +182,9 @@ func (d *platformDemo) becomes(ctx context.Context, tenant, state string) (*plat
 	}
 }
 
-// order opens the application of a tenant through the proxy, and writes an order there.
-func (d *platformDemo) order(ctx context.Context, tenant, want string) error {
+// order opens the application of a tenant through the proxy, and writes an order there, which is to be this one of the tenant.
+func (d *platformDemo) order(ctx context.Context, tenant, version string, n int) error {
+	want := fmt.Sprintf("version %s of %s: %d orders in tenant_%[2]s, %[3]d receipts in tenant-%[2]s", version, tenant, n)
 	host := tenant + "." + platformDomain
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+host+"/", nil)
 	if err != nil {
@@ -219,7 +221,7 @@ func (d *platformDemo) provision(ctx context.Context) error {
 	}
 	for i, name := range platformTenants {
 		for n := 1; n <= i+1; n++ {
-			if err := d.order(ctx, name, fmt.Sprintf("version 1.0 of %s: %d orders in tenant_%s", name, n, name)); err != nil {
+			if err := d.order(ctx, name, "1.0", n); err != nil {
 				return err
 			}
 		}
@@ -243,7 +245,7 @@ func (d *platformDemo) upgrade(ctx context.Context) error {
 		return fmt.Errorf("ann has version %s after the upgrade: %v", s.Data.Version, s.LastError)
 	}
 	d.tell("ann has version 1.1, process at %s", s.Data.App.Address)
-	return d.order(ctx, "ann", "version 1.1 of ann: 2 orders in tenant_ann")
+	return d.order(ctx, "ann", "1.1", 2)
 }
 
 func (d *platformDemo) breaks(ctx context.Context) error {
@@ -255,10 +257,10 @@ func (d *platformDemo) breaks(ctx context.Context) error {
 		return fmt.Errorf("ben has version %s, and was to keep 1.0", s.Data.Version)
 	}
 	d.tell("ben's next version was withdrawn: %s: %s", s.LastError.Code, s.LastError.Message)
-	return d.order(ctx, "ben", "version 1.0 of ben: 3 orders in tenant_ben")
+	return d.order(ctx, "ben", "1.0", 3)
 }
 
-// nothingStored looks for what JetStream has of a tenant: the bucket, the name and where it leads, and the certificate.
+// nothingStored looks for what JetStream has of a tenant: the bucket and keys to it, the name and where it leads, and the certificate.
 func (d *platformDemo) nothingStored(ctx context.Context, tenant string) error {
 	nc, err := nats.Connect(d.nats)
 	if err != nil {
@@ -271,6 +273,13 @@ func (d *platformDemo) nothingStored(ctx context.Context, tenant string) error {
 	}
 	if _, err := js.Stream(ctx, "OBJ_tenant-"+tenant); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return errors.Join(err, fmt.Errorf("the bucket of %s is there", tenant))
+	}
+	keys, err := js.KeyValue(ctx, instances.StorageKeysBucket)
+	if err != nil {
+		return err
+	}
+	if row, err := keys.Get(ctx, "tenant-"+tenant); err != nil || strings.Contains(string(row.Value()), "keys") {
+		return errors.Join(err, fmt.Errorf("a key of %s is there", tenant))
 	}
 	table, err := js.KeyValue(ctx, domains.RoutesBucket)
 	if err != nil {
@@ -359,5 +368,5 @@ func (d *platformDemo) leave(ctx context.Context) error {
 		return err
 	}
 	d.tell("cleo has left: its process, directory, database with its role, bucket, certificate and name are gone, and nothing in its ledger is not taken back; ann and ben are served")
-	return d.order(ctx, "ann", "version 1.1 of ann: 3 orders in tenant_ann")
+	return d.order(ctx, "ann", "1.1", 3)
 }

@@ -24,7 +24,7 @@ func TestDemoPlatform(t *testing.T) {
 	require.NoError(t, newPlatformDemo(out).run(t.Context()), out)
 	for _, line := range []string{
 		`cleo is ready: database own/tenant_cleo, bucket tenant-cleo, process at 127\.0\.0\.1:280\d\d, name cleo\.apps\.example\.test, certificate [0-9a-f]+`,
-		`an order is sent to https://ann\.apps\.example\.test, which answers: version 1\.1 of ann: 2 orders in tenant_ann`,
+		`an order is sent to https://ann\.apps\.example\.test, which answers: version 1\.1 of ann: 2 orders in tenant_ann, 2 receipts in tenant-ann`,
 		`ben's next version was withdrawn: DEPLOYMENT_UNHEALTHY: the release tenant-ben-r2 does not become healthy: ExitCode: .*this version has a mistake`,
 		`cleo leaves\n.* the database tenant_cleo is put aside as q_`,
 		`cleo has left`,
