@@ -155,23 +155,21 @@ func transientState(state string) (bool, time.Duration) {
 	return false, 0
 }
 
-// What errors say of how one gets in: names of users and databases, whole addresses, passwords.
+// quoted is a literal of SQL, or a value in a connection's parameters.
+const quoted = `'(?:[^'\\]|''|\\.)*'`
+
+// What errors say of how one gets in: names of users and databases, whole addresses, passwords. A password stands behind a sign, or in quotes: what is called so without, is a table or a column.
 var (
 	attempt   = regexp.MustCompile("failed to connect to `[^`]*`:?")
 	address   = regexp.MustCompile(`postgres(ql)?://[^\s)'"]+`)
-	password  = regexp.MustCompile(`(?i)password\s*=?\s*('[^']*'|[^\s]+)`)
+	password  = regexp.MustCompile(`(?is)password(?:\w*\s*=\s*(?:` + quoted + `|\S+)|\w*"\s*:\s*"[^"]*|\s+e?(?:` + quoted + `|'\S*))`)
 	scram     = regexp.MustCompile(`SCRAM-SHA-256\$[^\s']+`)
-	connector = regexp.MustCompile(`(?i)connection\s+'[^']*'`)
+	connector = regexp.MustCompile(`(?is)connection\s+` + quoted)
 )
 
 // Discreet leaves credentials and addresses out of a text.
 func Discreet(text string) string {
 	text = address.ReplaceAllString(attempt.ReplaceAllString(text, "cannot connect:"), "the database")
 	text = connector.ReplaceAllString(scram.ReplaceAllString(text, "***"), "connection '***'")
-	return password.ReplaceAllStringFunc(text, func(m string) string {
-		if strings.Contains(strings.ToLower(m), "authentication") {
-			return m // "password authentication failed"
-		}
-		return "password ***"
-	})
+	return password.ReplaceAllString(text, "password ***")
 }

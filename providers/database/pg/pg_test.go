@@ -55,10 +55,16 @@ func TestNothingSecretIsTold(t *testing.T) {
 	for _, text := range []string{
 		"failed to connect to `user=u database=d password=canary`: refused", "dial postgres://u:canary@h/d failed", "alter role x password 'canary'",
 		"create subscription s connection 'host=h password=canary' publication p", "password SCRAM-SHA-256$4096:canary$canary:canary",
+		"user=u password = canary", `user=u password='it\'s canary'`, "alter role x PASSWORD 'it''s canary'", `alter role x password  E'it\'s canary'`, `alter role x password 'canary`, "PGPASSWORD=canary", `{"password": "canary"}`,
 	} {
 		require.NotContains(t, pg.Discreet(text), "canary", text)
 	}
-	require.Equal(t, "password authentication failed", pg.Discreet("password authentication failed"))
+	for _, text := range []string{ // names of tables and columns, and what Postgres says
+		"password authentication failed", "password is required", "password_resets: it has no column enterprise_id", "password: it has no primary key", "settings: its column password_hash is text, and bytea in the shared database",
+		"1 rows of user_passwords; keepWrites copies that back", "users: it has no column password (text)", "column password of users, table passwords",
+	} {
+		require.Equal(t, text, pg.Discreet(text))
+	}
 }
 
 func TestLiterals(t *testing.T) {
