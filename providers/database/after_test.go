@@ -106,11 +106,12 @@ func TestARevertNamesWhatCannotComeBack(t *testing.T) {
 			s.command("revert", body)
 			require.Equal(t, machine.Ready, s.e.State, body)
 			require.Contains(t, s.e.LastError.Message, why)
+			require.Contains(t, s.e.LastError.Message, "; what is not compared would be left behind: table trail")
 		}
 		require.NoError(t, s.enter(s.e.Data.(*machine.Data).Database.Credentials))
 	}
 	databasetest.Exec(t, s.p.Source, `insert into public.countries values ('at', 'Austria')`) // is everybody's
-	databasetest.Exec(t, target, `insert into public.countries values ('zz', 'New')`)
+	databasetest.Exec(t, target, `insert into public.countries values ('zz', 'New'); create table public.trail (line text); insert into public.trail values ('x')`)
 	refused("1 rows of countries")
 	databasetest.Exec(t, s.p.Source, `insert into public.countries values ('zz', 'New')`)
 
@@ -120,6 +121,7 @@ func TestARevertNamesWhatCannotComeBack(t *testing.T) {
 	s.command("revert", `{"keepWrites":true}`)
 	require.Equal(t, machine.Ready, s.e.State)
 	require.Contains(t, s.e.LastError.Message, "table public.notes: its foreign key notes_order_id_fkey")
+	require.Contains(t, s.e.LastError.Message, "; what is not compared would be left behind: table trail")
 	require.Equal(t, before, databasetest.Rows(t, s.p.Source, "orders", ""))
 	databasetest.Exec(t, s.p.Source, `delete from public.notes`)
 	// What led nowhere before is no doing of this tenant: it may be anybody's, or nobody's.
@@ -162,9 +164,14 @@ func TestARevertNamesATableOfNoKind(t *testing.T) {
 		require.Contains(t, s.e.LastError.Message, what)
 	}
 	databasetest.Exec(t, s.p.Source, `drop table public.strays`)
-	databasetest.Exec(t, target, `alter table public.settings add column note text default 'none', add column made timestamptz default now(), add column price numeric(10,2) default 0, add column n int generated always as identity, add column more text; update public.settings set more = 'x'`)
-	refused("settings: its column more, which the shared database lacks, has values")
-	databasetest.Exec(t, target, `alter table public.settings drop column more; create table public.trail (enterprise_id text, line text)`)
+	databasetest.Exec(t, target, `alter table public.settings add column note text default 'none', add column made timestamptz default now(), add column price numeric(10,2) default 0, add column n int generated always as identity, add column more text, add column less varchar(255) default null, add column least numeric(10,2) default null`)
+	for _, column := range []string{"more", "less", "least"} { // of the last two Postgres keeps a default, which is null
+		databasetest.Exec(t, target, `update public.settings set `+column+` = '1' where key = 'Key 1'`)
+		refused("settings: its column " + column + ", which the shared database lacks, has values")
+		require.Contains(t, s.e.LastError.Message, "; what is not compared would be left behind: column made of settings, column n of settings, column "+column+" of settings")
+		databasetest.Exec(t, target, `alter table public.settings drop column `+column)
+	}
+	databasetest.Exec(t, target, `create table public.trail (enterprise_id text, line text)`)
 	databasetest.Exec(t, s.p.Source, `create table public.trail (enterprise_id text, line text)`)
 	databasetest.Exec(t, target, `insert into public.trail values ('unkind', 'a')`)
 	refused("trail: ")

@@ -9,9 +9,10 @@ import (
 	"github.com/bcc94042/instar/providers/database/databasetest"
 )
 
-// beyond is what only the tenant's database has: of the columns, price and data have the value of their default only, and old has none.
+// beyond is what only the tenant's database has: of the columns, price, data and mark have the value of their default only, and old has none.
 const beyond = `
-	alter table public.settings add column note text default 'none', add column price numeric(10,2) default 0, add column data json default '{}', add column made timestamptz default now(), add column n int generated always as identity,
+	create domain public.marked as text default 'none';
+	alter table public.settings add column mark public.marked, add column note text default 'none', add column price numeric(10,2) default 0, add column data json default '{}', add column made timestamptz default now(), add column n int generated always as identity,
 		add column twice text generated always as (value || value) stored, add column old text;
 	alter table public.settings alter column old set default 'set later';
 	update public.settings set note = 'kept' where key = 'Key 1';
@@ -26,16 +27,16 @@ func TestWhatOnlyTheTenantsDatabaseHasIsNamed(t *testing.T) {
 	t.Parallel()
 	s, target := ready(t, "beyond", "tenant_beyond")
 	databasetest.Exec(t, s.p.Source, `create schema elsewhere; create table elsewhere.both (n int); alter table instar.settled drop column left_behind`) // as an earlier version has it
-	databasetest.Exec(t, target, beyond+`; create schema elsewhere; create table elsewhere.both (n int); insert into elsewhere.both values (1); insert into public.settings (enterprise_id, key, value) values ('beyond', 'since', 'x')`)
+	databasetest.Exec(t, target, beyond+`; create schema elsewhere; create table elsewhere.both (n int); insert into elsewhere.both values (1); create table elsewhere.own (n int); insert into elsewhere.own values (1); insert into public.settings (enterprise_id, key, value) values ('beyond', 'since', 'x')`)
 	s.command("revert", `{}`)
 	require.Equal(t, machine.Ready, s.e.State)
 	require.Contains(t, s.e.LastError.Message, "1 rows of settings")
-	require.Contains(t, s.e.LastError.Message, "both leave behind what only its database has: column note of settings, column made of settings, column n of settings, table trail, table reports.sums")
+	require.Contains(t, s.e.LastError.Message, "; what is not compared would be left behind: table elsewhere.own, column note of settings, column made of settings, column n of settings, table trail, table reports.sums")
 	s.command("revert", `{"keepWrites":true}`)
 	require.Equal(t, machine.RolledBack, s.e.State, "%v", s.e.LastError)
 	undone := s.e.Data.(*machine.Data).Undone
 	require.Equal(t, machine.ActionSettle, undone[0].Action)
-	require.Equal(t, leftBehind, undone[0].LeftBehind)
+	require.Equal(t, append([]string{"table elsewhere.own"}, leftBehind...), undone[0].LeftBehind)
 	require.Equal(t, "1", databasetest.Ask(t, s.p.Source, `select count(*)::text from public.settings where enterprise_id = 'beyond' and key = 'since'`))
 }
 

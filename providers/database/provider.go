@@ -92,7 +92,7 @@ type job struct {
 	unreached error    // why an undo goes on without the target
 	entered   int64    // the epoch under which a tenant was let in
 	stays     bool     // the fence, as the tenant is closed
-	behind    []string // what only the target has, and is left there
+	behind    []string // what the target has that is not compared, and is left there
 }
 
 // Perform does one task.

@@ -38,13 +38,29 @@ func (j *job) settle(ctx context.Context) error {
 	if err := j.Server.Shut(ctx, j.spec); err != nil {
 		return errors.Join(err, j.reopen(ctx))
 	}
-	if err := j.bringBack(ctx); err != nil {
-		return errors.Join(err, j.admit(ctx))
+	if err := j.broughtBack(ctx); err != nil {
+		return err
 	}
 	if err := j.source.Settle(ctx, j.behind); err != nil { // it is compared once more
 		return j.stillShut(ctx, err)
 	}
 	return nil
+}
+
+// broughtBack is [job.bringBack], and lets the tenant in again where that has failed, also by a panic. A refusal tells what would be left behind, before anybody follows its advice.
+func (j *job) broughtBack(ctx context.Context) (err error) {
+	failed := true
+	defer func() {
+		if failed {
+			err = errors.Join(err, j.admit(ctx))
+		}
+	}()
+	err = j.bringBack(ctx)
+	failed = err != nil
+	if refused := (*pg.RefusedError)(nil); errors.As(err, &refused) && len(j.behind) > 0 {
+		err = pg.Refuse("%s; what is not compared would be left behind: %s", err, strings.Join(j.behind, ", "))
+	}
+	return err
 }
 
 // reopen lets the tenant in again where it may be kept out: nobody is of what is not there, or not this session's.
@@ -194,7 +210,7 @@ func (j *job) admit(ctx context.Context) error {
 	return nil
 }
 
-// unseenTables refuses to leave behind the rows of tables of which nobody has said whose they are, and which both databases have got since the switch: those are not compared. An instance may have begun without what the plan of a move asks of them.
+// unseenTables refuses to leave behind the rows of tables that both databases have and that are not compared, as nobody has said whose they are, or what told it has gone since the switch. An instance may have begun without what the plan of a move asks of them.
 // What only the tenant's database has, and may have got by a migration, it names.
 func (j *job) unseenTables(ctx context.Context) error {
 	conn, err := pg.Connect(ctx, j.mover.Target)
@@ -206,26 +222,10 @@ func (j *job) unseenTables(ctx context.Context) error {
 	if more := len(behind) - mostTold; more > 0 {
 		behind = append(behind[:mostTold], fmt.Sprintf("%d more", more))
 	}
-	if j.behind = behind; err != nil || j.ofInstance() {
+	if j.behind = behind; err != nil || j.ofInstance() || len(unseen) == 0 {
 		return err
 	}
-	for _, p := range j.report.Refused(false) {
-		t := j.report.Table(p.Table)
-		if _, ruled := j.Catalogue.Tables[p.Table]; t == nil && ruled || t != nil && len(t.Key) > 0 { // it is compared, or not to be
-			continue
-		}
-		has, err := catalog.HasRows(ctx, conn, p.Table)
-		if err != nil {
-			return err
-		}
-		if has {
-			unseen = append(unseen, p)
-		}
-	}
-	if len(unseen) == 0 {
-		return nil
-	}
-	return pg.Refuse("it cannot be seen what the tenant has written since the switch: %s; bring the shared database into line (a column, a key), give a table that both have a kind (tenants.tables), or discardWrites leaves all that was written behind", strings.Join(texts(unseen), "; "))
+	return pg.Refuse("it cannot be seen what the tenant has written since the switch: %s; bring the shared database into line (a column, a key, a foreign key), give a table that both have a kind (tenants.tables), or discardWrites leaves all that was written behind", strings.Join(texts(unseen), "; "))
 }
 
 // comparable are the tables of some kinds that have a key to compare them by; those that have none were refused, or have no rows in the tenant's database.
@@ -246,11 +246,7 @@ func (j *job) bringBack(ctx context.Context) error {
 		return err
 	}
 	if j.body.Writes != machine.KeepWrites {
-		why := fmt.Sprintf("the tenant has written since the switch: %s; keepWrites copies that back, discardWrites leaves it behind", told(found))
-		if len(j.behind) > 0 {
-			why += "; both leave behind what only its database has: " + strings.Join(j.behind, ", ")
-		}
-		return &pg.RefusedError{Message: why}
+		return pg.Refuse("the tenant has written since the switch: %s; keepWrites copies that back, discardWrites leaves it behind", told(found))
 	}
 	if err := j.source.Fence(ctx, j.report.Tables); err != nil { // which lets this one through
 		return err

@@ -11,21 +11,24 @@ import (
 	"github.com/bcc94042/instar/providers/database/pg"
 )
 
-// Beyond says what another database has, and the shared one lacks, that holds something: a comparison with the tables of a report does not show it. Behind are all such tables and columns, by name. Problems are of the columns among them
-// without a default: one with a default has values by itself, and a table may have got its rows by a migration: of those nobody can tell who has written them.
+// Beyond says what another database has that holds something, and that a comparison with the tables of a report does not show, by name: tables and columns that the shared one lacks, and tables that both have and that cannot be compared.
+// Problems are of the latter, and of columns without a default: one with a default has values by itself, and a table may have got its rows by a migration: of those nobody can tell who has written them.
 func Beyond(ctx context.Context, conn *pgx.Conn, c Catalogue, r *Report) (problems []Problem, behind []string, err error) {
-	err = conn.QueryRow(ctx, `select array_agg(nspname::text) from pg_namespace where nspname = any ($1) or nspname <> all ($2) and nspname !~ '^pg_' and nspname <> 'instar'`, c.schemas(), r.AllSchemas).Scan(&c.Schemas)
-	if err != nil {
+	if err := conn.QueryRow(ctx, `select array_agg(nspname::text) from pg_namespace where nspname !~ '^pg_' and nspname not in ('information_schema', 'instar')`).Scan(&c.Schemas); err != nil {
 		return nil, nil, fmt.Errorf("cannot read the schemas: %w", err)
 	}
 	i, err := shapes(ctx, conn, c)
 	if err != nil {
 		return nil, nil, err
 	}
+	shared := map[string]bool{}
+	for _, name := range r.AllTables {
+		shared[name] = true
+	}
 	for _, t := range i.all {
 		of := r.Table(t.String())
-		if of == nil {
-			has, err := i.filled(ctx, t, r)
+		if of == nil || len(of.Key) == 0 {
+			has, err := i.filled(ctx, t, r, shared[t.Schema+"."+t.Name])
 			if err != nil {
 				return nil, nil, err
 			}
@@ -49,14 +52,18 @@ func Beyond(ctx context.Context, conn *pgx.Conn, c Catalogue, r *Report) (proble
 	return i.Problems, behind, nil
 }
 
-// filled reports whether a table that is not moved has rows, unless it is skipped.
-func (i *inspection) filled(ctx context.Context, t *Table, r *Report) (bool, error) {
-	same := func(left *Table) bool { return left.String() == t.String() }
-	if i.raw[t.oid].Kind == "f" || i.Catalogue.Tables[t.String()].Kind == Skip || slices.ContainsFunc(r.Left, same) {
+// filled reports whether a table that is not compared has rows. One that is skipped does not count, nor one of both databases that has no problem, as its schema is not moved.
+func (i *inspection) filled(ctx context.Context, t *Table, r *Report, both bool) (bool, error) {
+	why := slices.DeleteFunc(r.Refused(false), func(p Problem) bool { return p.Table != t.String() })
+	if both && len(why) == 0 || !both && (i.raw[t.oid].Kind == "f" || i.Catalogue.Tables[t.String()].Kind == Skip) {
 		return false, nil
 	}
 	has, err := i.maybe(ctx, t.Quoted())
-	return has || i.raw[t.oid].Policies, err
+	has = has || i.raw[t.oid].Policies
+	if both && has {
+		i.Problems = append(i.Problems, why...)
+	}
+	return has, err
 }
 
 // valued reports whether a column has values other than its default, and makes a problem of it where it has none. What a default calls may do something, or be another value each time: it is not asked, and any value counts.
@@ -64,15 +71,17 @@ func (i *inspection) valued(ctx context.Context, t *Table, c *Column) (has bool,
 	var of bool
 	var value string
 	err = i.conn.QueryRow(ctx, `
-		select a.atthasdef or a.attidentity <> '' or y.typdefault is not null, coalesce(pg_get_expr(d.adbin, d.adrelid), '')
+		select a.atthasdef or a.attidentity <> '' or y.typdefault is not null, coalesce(pg_get_expr(d.adbin, d.adrelid), pg_get_expr(y.typdefaultbin, 0), '')
 		from pg_attribute a join pg_type y on y.oid = a.atttypid left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum where a.attrelid = $1 and a.attname = $2`, t.oid, c.Name).Scan(&of, &value)
 	if err != nil {
 		return false, err
 	}
-	name := pg.Ident(c.Name)
+	name := pg.Ident(c.Name) + `::text` // not every type can be compared
 	where := name + ` is not null`
-	if value != "" && !strings.Contains(value, "(") {
-		where = fmt.Sprintf(`%s::text <> (%s)::%s::text`, name, value, c.Type) // not every type can be compared
+	if strings.HasPrefix(value, "NULL::") { // as Postgres keeps DEFAULT NULL of a type with a length or precision
+		of = false
+	} else if value != "" && !strings.Contains(value, "(") {
+		where += fmt.Sprintf(` and %s is distinct from (%s)::%s::text`, name, value, c.Type)
 	}
 	if of {
 		return i.maybe(ctx, t.Quoted()+` where `+where)
@@ -83,26 +92,13 @@ func (i *inspection) valued(ctx context.Context, t *Table, c *Column) (has bool,
 	return has, err
 }
 
-// maybe is exists of what refuses nothing: where Postgres does not say, as this role may not read it, there may be rows.
+// maybe is exists of what is named only: where Postgres does not say, as this role may not read it, there may be rows.
 func (i *inspection) maybe(ctx context.Context, from string) (bool, error) {
 	has, err := exists(ctx, i.conn, from)
 	if again, _ := pg.Transient(err); pg.State(err) != "" && !again {
 		return true, nil
 	}
 	return has, err
-}
-
-// HasRows reports whether a database has a table, as problems name it, with rows.
-func HasRows(ctx context.Context, conn *pgx.Conn, table string) (has bool, err error) {
-	schema, name, other := strings.Cut(table, ".")
-	if !other {
-		schema, name = "public", table
-	}
-	table = pg.Ident(schema, name)
-	if err := conn.QueryRow(ctx, `select to_regclass($1) is not null`, table).Scan(&has); err != nil || !has {
-		return false, err
-	}
-	return exists(ctx, conn, table)
 }
 
 func exists(ctx context.Context, conn *pgx.Conn, from string) (has bool, err error) {

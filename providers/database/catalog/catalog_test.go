@@ -83,6 +83,7 @@ func TestWhatCannotBeMovedIsNamedWithItsReason(t *testing.T) {
 	}
 	require.Len(t, reasons, 8, "%v", reasons)
 	require.Contains(t, r.Notes[0], "public.mv")
+	require.Nil(t, r.Table("shy"), "nothing is asked about its rows")
 
 	c.Tables["two"] = catalog.Rule{Via: "two_order_id_fkey"}
 	require.Equal(t, catalog.Child, inspect(t, a, c).Table("two").Kind)

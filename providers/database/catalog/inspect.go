@@ -52,12 +52,8 @@ func (i *inspection) problem(t *Table, online bool, format string, args ...any) 
 func (i *inspection) classify() {
 	known := map[string]bool{}
 	for _, t := range i.all {
-		rule := i.Catalogue.Tables[t.String()]
+		rule, column := i.Catalogue.Tables[t.String()], i.column(t)
 		known[t.String()] = true
-		column := rule.Column
-		if column == "" {
-			column = i.column()
-		}
 		c := t.column(column)
 		switch {
 		case rule.Kind == Tenant, rule.Kind == "" && c != nil:
@@ -112,12 +108,14 @@ func (i *inspection) judge(t *Table) {
 	}
 	switch {
 	case t.Kind == "":
-		i.problem(t, false, "it has no column %s, and no single foreign key that is never null leads to a table that has: say in the catalogue whether it is a reference or skipped, or by which foreign key its rows belong to a tenant", i.column())
+		i.problem(t, false, "it has no column %s, and no single foreign key that is never null leads to a table that has: say in the catalogue whether it is a reference or skipped, or by which foreign key its rows belong to a tenant", i.column(t))
 		return
 	case t.Kind == Tenant && t.ColumnType == "":
 		i.problem(t, false, "the catalogue says that the column %s names the tenant, and there is none", t.Column)
 	case t.Kind == Child && t.Parent == nil:
 		i.problem(t, false, "the catalogue says that it is a child, and no single foreign key leads to a table of tenants (via names one)")
+	case t.Kind == Child && !t.told():
+		i.problem(t, false, "its foreign key %s leads to %s, of which it cannot be told whose rows it has", t.Parent.Name, t.Parent.To)
 	case t.Kind == Tenant && !t.column(t.Column).NotNull && slices.ContainsFunc(t.Key, func(c Column) bool { return c.Name == t.Column }):
 		i.problem(t, false, "its key contains %s, which may be null", t.Column)
 	}
@@ -184,7 +182,7 @@ func (i *inspection) order() {
 	done := map[*Table]bool{}
 	var visit func(t *Table, path map[*Table]bool)
 	visit = func(t *Table, path map[*Table]bool) {
-		if done[t] || path[t] || t.Kind == "" {
+		if done[t] || path[t] || !t.told() {
 			return
 		}
 		path[t] = true

@@ -32,17 +32,19 @@ func (i *inspection) read(ctx context.Context) error {
 	return nil
 }
 
+// tables are those of a database, but partitions, and what extensions and goose have made.
+const tables = `from pg_class c join pg_namespace n on n.oid = c.relnamespace
+		where c.relkind in ('r', 'p', 'f') and not c.relispartition
+			and not exists (select from pg_depend d where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'e')
+			and c.relname <> 'goose_db_version'`
+
 func (i *inspection) relations(ctx context.Context) error {
 	rows, err := i.conn.Query(ctx, `
 		select c.oid, n.nspname, c.relname, c.relkind::text, c.reltuples::bigint, c.relpersistence::text,
 			exists (select from pg_inherits h join pg_class p on p.oid = h.inhparent where (h.inhrelid = c.oid or h.inhparent = c.oid) and p.relkind = 'r'),
 			c.relrowsecurity and not (select rolsuper or rolbypassrls from pg_roles where rolname = current_user) and (c.relforcerowsecurity or not pg_has_role(c.relowner, 'usage')),
 			c.relreplident::text, 0
-		from pg_class c join pg_namespace n on n.oid = c.relnamespace
-		where n.nspname = any ($1) and c.relkind in ('r', 'p', 'f') and not c.relispartition
-			and not exists (select from pg_depend d where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'e')
-			and c.relname <> 'goose_db_version'
-		order by n.nspname, c.relname`, i.schemas())
+		`+tables+` and n.nspname = any ($1) order by n.nspname, c.relname`, i.schemas())
 	if err != nil {
 		return fmt.Errorf("cannot read the tables: %w", err)
 	}
@@ -184,10 +186,10 @@ func (i *inspection) foreignKeys(ctx context.Context) error {
 	return nil
 }
 
-// others are what is in the schemas besides tables, large objects, and the schemas that there are.
+// others are what is in the schemas besides tables, large objects, and the names of all tables that there are.
 func (i *inspection) others(ctx context.Context) error {
-	if err := i.conn.QueryRow(ctx, `select exists (select from pg_largeobject_metadata), (select array_agg(nspname::text) from pg_namespace)`).Scan(&i.large, &i.AllSchemas); err != nil {
-		return fmt.Errorf("cannot look for large objects and schemas: %w", err)
+	if err := i.conn.QueryRow(ctx, `select exists (select from pg_largeobject_metadata), (select array_agg(n.nspname || '.' || c.relname) `+tables+`)`).Scan(&i.large, &i.AllTables); err != nil {
+		return fmt.Errorf("cannot look for large objects and tables: %w", err)
 	}
 	rows, err := i.conn.Query(ctx, `
 		select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = any ($1) and c.relkind = 'm' order by 1, 2`, i.schemas())

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -40,11 +41,9 @@ func (c Catalogue) schemas() []string {
 	return c.Schemas
 }
 
-func (c Catalogue) column() string {
-	if c.Column == "" {
-		return "enterprise_id"
-	}
-	return c.Column
+// column is the one that names the tenant in a table.
+func (c Catalogue) column(t *Table) string {
+	return cmp.Or(c.Tables[t.String()].Column, c.Column, "enterprise_id")
 }
 
 // Column is one of a table.
@@ -114,6 +113,17 @@ func (t *Table) Format() string {
 	return "binary"
 }
 
+// told reports whether [Table.Where] tells whose rows it has. In the shared database that may change at any time, as a foreign key is dropped or a column renamed.
+func (t *Table) told() bool {
+	switch t.Kind {
+	case Tenant:
+		return t.ColumnType != ""
+	case Child:
+		return t.Parent != nil && t.Parent.To.told()
+	}
+	return t.Kind != ""
+}
+
 // Alias is what the table is called in [Table.Where] and [Table.Hash].
 const Alias = "t"
 
@@ -170,11 +180,11 @@ func (p Problem) String() string { return p.Table + ": " + p.Reason }
 
 // Report is what was found.
 type Report struct {
-	Tables     []*Table // that are moved, parents before children, as far as there is an order
-	Left       []*Table // of kind skip
-	Notes      []string // what is not moved and needs no decision
-	Problems   []Problem
-	AllSchemas []string // of the database, also those that are not moved
+	Tables    []*Table // that are moved, parents before children, as far as there is an order; none of which it cannot be told whose rows it has
+	Left      []*Table // of kind skip
+	Notes     []string // what is not moved and needs no decision
+	Problems  []Problem
+	AllTables []string // of the database, as schema.name, also of schemas that are not moved
 }
 
 // Refused are the problems of a mode.
