@@ -12,12 +12,12 @@ import (
 
 // Keys give each release credentials of its own for its tenant's bucket, which has the name that the tenant has here.
 type Keys interface {
-	// Give is the credentials of a release in the form that tools of S3 read, the same at each call until they are revoked, and the URL at which they hold.
-	Give(ctx context.Context, tenant, release, owner string) (credentials, endpoint string, err error)
+	// Give is the credentials of a release in the form that tools of S3 read, the same at each call until they are revoked, and the URL at which they hold; empty where there are none to give. It is fenced.
+	Give(ctx context.Context, tenant, release, owner string, fence uint64) (credentials, endpoint string, err error)
 	// Known are the credentials of all releases of a tenant.
 	Known(ctx context.Context, tenant string) ([]string, error)
-	// Revoke ends them, if they are of this owner's bucket. That there are none is fine.
-	Revoke(ctx context.Context, tenant, release, owner string) error
+	// Revoke ends them, if they are of this owner's bucket, and not given by a later task. That there are none is fine.
+	Revoke(ctx context.Context, tenant, release, owner string, fence uint64) error
 }
 
 // variableKeys is the secret with the credentials for the bucket.
@@ -28,8 +28,8 @@ func (j *job) keyed(ctx context.Context, r *app.Release) error {
 	if j.body.Storage == nil || j.Keys == nil {
 		return nil
 	}
-	credentials, endpoint, err := j.Keys.Give(ctx, r.Tenant, r.Name, j.owner)
-	if err != nil {
+	credentials, endpoint, err := j.Keys.Give(ctx, r.Tenant, r.Name, j.owner, j.task.Fence)
+	if err != nil || credentials == "" {
 		return err
 	}
 	r.Env["STORAGE_ENDPOINT"] = endpoint
@@ -44,7 +44,7 @@ func (j *job) keyed(ctx context.Context, r *app.Release) error {
 func (j *job) remove(ctx context.Context, r app.Release) error {
 	err := j.Apps.Remove(ctx, r)
 	if err == nil && j.Keys != nil {
-		err = j.Keys.Revoke(ctx, r.Tenant, r.Name, j.owner)
+		err = j.Keys.Revoke(ctx, r.Tenant, r.Name, j.owner, j.task.Fence)
 	}
 	return err
 }

@@ -81,7 +81,7 @@ func TestNoAnswerAfterADeployTellsSecrets(t *testing.T) {
 // ring has a key for each release, by its name.
 type ring map[string]string
 
-func (r ring) Give(_ context.Context, tenant, release, owner string) (credentials, endpoint string, err error) {
+func (r ring) Give(_ context.Context, tenant, release, owner string, _ uint64) (credentials, endpoint string, err error) {
 	r[release] = "of-the-tenant"
 	return "aws_secret_access_key = " + r[release], "http://127.0.0.1:8333/" + tenant + "/" + owner, nil
 }
@@ -93,7 +93,7 @@ func (r ring) Known(context.Context, string) (all []string, err error) {
 	return all, nil
 }
 
-func (r ring) Revoke(_ context.Context, _, release, _ string) error {
+func (r ring) Revoke(_ context.Context, _, release, _ string, _ uint64) error {
 	delete(r, release)
 	return nil
 }

@@ -26,22 +26,28 @@ import (
 // StorageKeysBucket has the keys of releases to their tenants' buckets, by bucket, without the prefix of the installation.
 const StorageKeysBucket = "storage_keys"
 
-// requests are how many of clients of S3 are answered at a time, in all and of one bucket: each that writes has up to 4 MiB on their way to the store.
-var requests = limits.Bound{All: 128, Each: 32}
+// Of clients of S3: requests that are answered at a time, in all and of one bucket, and connections. Each request that writes has up to 4 MiB on their way to the store.
+var (
+	requests    = limits.Bound{All: 128, Each: 32}
+	connections = limits.Bound{All: 1024}
+)
 
-// handed are the keys of the gateway to the buckets of an installation, and where releases reach it.
+// handed are the keys of the gateway to the buckets of an installation, and where releases reach it; nowhere where it is not served.
 type handed struct {
 	keys             *gateway.Keys
 	prefix, endpoint string
 }
 
-func (k *handed) Give(ctx context.Context, tenant, release, owner string) (credentials, endpoint string, err error) {
-	key, err := k.keys.Give(ctx, k.prefix+tenant, release, owner)
+func (k *handed) Give(ctx context.Context, tenant, release, owner string, fence uint64) (credentials, endpoint string, err error) {
+	if k.endpoint == "" {
+		return "", "", nil
+	}
+	key, err := k.keys.Give(ctx, k.prefix+tenant, release, owner, fence)
 	return key.Credentials(), k.endpoint, err
 }
 
-func (k *handed) Revoke(ctx context.Context, tenant, release, owner string) error {
-	return k.keys.Revoke(ctx, k.prefix+tenant, release, owner)
+func (k *handed) Revoke(ctx context.Context, tenant, release, owner string, fence uint64) error {
+	return k.keys.Revoke(ctx, k.prefix+tenant, release, owner, fence)
 }
 
 func (k *handed) Known(ctx context.Context, tenant string) (all []string, err error) {
@@ -52,10 +58,9 @@ func (k *handed) Known(ctx context.Context, tenant string) (all []string, err er
 	return all, err
 }
 
-// openGateway serves the buckets in JetStream to clients of S3, and gives the keys to them; nil where it is not to.
+// openGateway serves the buckets in JetStream to clients of S3, and gives the keys to them, or ends those that were given where it is not served any more; nil where buckets are elsewhere.
 func openGateway(ctx context.Context, h *server.Host, seal *secret.Keys) (platform.Keys, error) {
-	listen, endpoint := reached(&h.Config.Platform)
-	if listen == "" {
+	if h.Config.Platform.Storage.Kind != config.StorageJetStream {
 		return nil, nil
 	}
 	nc, js, err := h.Connect("storage")
@@ -74,47 +79,50 @@ func openGateway(ctx context.Context, h *server.Host, seal *secret.Keys) (platfo
 	if err != nil {
 		return nil, err
 	}
-	keys, room := &gateway.Keys{Rows: rows, Seal: seal}, limits.NewPool("storage-requests", requests)
-	g := gateway.New(keys, &storage.ObjectStores{JS: parts}, room.Take, h.Log)
-	at, err := serveGateway(ctx, h, listen, g)
-	if err != nil {
+	keys := &gateway.Keys{Rows: rows, Seal: seal, Stores: &storage.ObjectStores{JS: parts}}
+	g := gateway.New(keys, limits.NewPool("storage-requests", requests).Take, h.Log)
+	all := &handed{keys: keys, prefix: h.Deps.Names.Bucket("")}
+	if why := unreached(&h.Config.Platform); why != "" {
+		h.Log.Info("releases get no credentials for their buckets: " + why)
+	} else if all.endpoint, err = serveGateway(ctx, h, g); err != nil {
 		return nil, err
+	} else {
+		h.Say("Buckets of tenants: S3 at %s, for their releases", all.endpoint)
 	}
 	h.Go(ctx, "tidying buckets of tenants", func(ctx context.Context) error {
-		for wait.For(ctx, time.Hour) {
+		for {
 			if err := g.Tidy(ctx); err != nil && ctx.Err() == nil {
 				h.Log.Warn("cannot tidy buckets of tenants; it is tried again in an hour", "error", err)
 			}
+			if !wait.For(ctx, time.Hour) {
+				return nil
+			}
 		}
-		return nil
 	})
-	if endpoint == "" {
-		endpoint = at
-	}
-	h.Say("Buckets of tenants: S3 at %s, for their releases", endpoint)
-	return &handed{keys, h.Deps.Names.Bucket(""), endpoint}, nil
+	return all, nil
 }
 
-// reached is where the gateway listens, and under which URL releases reach it, empty where that is the listener's. Without a listener, or where releases of this kind could not reach it, there is no
-// gateway.
-func reached(p *config.Platform) (listen, endpoint string) {
+// unreached is why releases could not reach the gateway; empty where they can.
+func unreached(p *config.Platform) string {
 	s := p.Storage
 	host, _, _ := net.SplitHostPort(s.Listen) // was checked
 	ip, err := netip.ParseAddr(host)
-	near := p.Instances.Kind == config.KindProcess || p.Instances.Kind == config.KindSystemd
 	switch {
-	case s.Kind != config.StorageJetStream || s.Listen == "":
-		return "", ""
+	case s.Listen == "":
+		return "platform.storage.listen is empty"
 	case s.Endpoint != config.DefaultStore:
-		return s.Listen, s.Endpoint
-	case host == "" || err == nil && ip.IsUnspecified() || config.Loopback(s.Listen) && !near:
-		return "", ""
+		return ""
+	case host == "" || err == nil && ip.IsUnspecified():
+		return "platform.storage.listen is " + s.Listen + ", which is no address to reach it at: set platform.storage.endpoint, too"
+	case config.Loopback(s.Listen) && p.Instances.Kind != config.KindProcess && p.Instances.Kind != config.KindSystemd:
+		return "those of the kind " + p.Instances.Kind + " do not reach platform.storage.listen, " + s.Listen + ": set one that they reach, or platform.storage.endpoint, if they do"
 	}
-	return s.Listen, ""
+	return ""
 }
 
-// serveGateway serves until the server stops, and is the URL of its listener. Beyond loopback it has the certificate of the API.
-func serveGateway(ctx context.Context, h *server.Host, listen string, g http.Handler) (string, error) {
+// serveGateway serves until the server stops, and is the URL under which releases reach it. Beyond loopback it has the certificate of the API.
+func serveGateway(ctx context.Context, h *server.Host, g http.Handler) (string, error) {
+	listen, endpoint := h.Config.Platform.Storage.Listen, h.Config.Platform.Storage.Endpoint
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
 		return "", fmt.Errorf("platform.storage.listen: %w: set another address, or none (\"\")", err)
@@ -140,10 +148,15 @@ func serveGateway(ctx context.Context, h *server.Host, listen string, g http.Han
 		if s.TLSConfig != nil {
 			serve = func(l net.Listener) error { return s.ServeTLS(l, "", "") }
 		}
-		if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(limits.Listen(l, limits.NewPool("storage-connections", connections), nil)); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("the gateway to buckets: %w", err)
 		}
 		return nil
 	})
-	return scheme + "://" + l.Addr().String(), nil
+	if endpoint == config.DefaultStore {
+		host, _, _ := net.SplitHostPort(listen) // was checked; a certificate may have it
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		return scheme + "://" + net.JoinHostPort(host, port), err
+	}
+	return endpoint, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -23,18 +24,18 @@ const most = 1 << 60 // bytes that are counted
 // names is how many objects may have the same parts. A rename that was interrupted leaves two.
 const names = 16
 
-// list is what is said of the objects of a bucket. It does not use the object store of nats.go: that takes a list that was cut off for whole, of which an export would be one of a part, and waits for ever where
+// scan gives what is said of each name of a bucket, in the order in which it was stored. A name that is written meanwhile may come again, also as one that was deleted: the last word holds. It does not use the object store of nats.go: that takes a list that was cut off for whole, of which an export would be one of a part, and waits for ever where
 // the last message is none of its own.
-func (o *ObjectStores) list(ctx context.Context, bucket string) (all []*jetstream.ObjectInfo, err error) {
+func (o *ObjectStores) scan(ctx context.Context, bucket string, each func(*jetstream.ObjectInfo)) error {
 	c, err := o.JS.OrderedConsumer(wait.EachRequest(ctx), "OBJ_"+bucket, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{"$O." + bucket + ".M.>"}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	messages, err := c.Messages()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer messages.Stop()
 	defer context.AfterFunc(ctx, messages.Stop)()
@@ -42,26 +43,41 @@ func (o *ObjectStores) list(ctx context.Context, bucket string) (all []*jetstrea
 	for left := c.CachedInfo().NumPending; left > 0; {
 		m, err := messages.Next(jetstream.NextMaxWait(within))
 		if err := cmp.Or(ctx.Err(), err); err != nil {
-			return nil, fmt.Errorf("nothing more came of it for %s: %w", within, err)
+			return fmt.Errorf("nothing more came of it for %s: %w", within, err)
 		}
 		meta, err := m.Metadata()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		left = meta.NumPending
 		info := &jetstream.ObjectInfo{}
 		if err := json.Unmarshal(m.Data(), info); err != nil {
-			return nil, providers.Errorf(providers.Invalid, "message %d of the stream OBJ_%s, which is to describe an object, is none of an object store; remove it (nats stream rmm OBJ_%[2]s %[1]d)", meta.Sequence.Stream, bucket)
+			return providers.Errorf(providers.Invalid, "message %d of the stream OBJ_%s, which is to describe an object, is none of an object store; remove it (nats stream rmm OBJ_%[2]s %[1]d)", meta.Sequence.Stream, bucket)
 		}
-		if info.ModTime = meta.Timestamp; !info.Deleted {
-			all = append(all, info)
+		info.ModTime = meta.Timestamp
+		each(info)
+	}
+	return nil
+}
+
+// list is what is said of the objects of a bucket. One that is not plausible is read again: what it was compared with is of a later time.
+func (o *ObjectStores) list(ctx context.Context, bucket string) (all []*jetstream.ObjectInfo, err error) {
+	for range 2 {
+		last := map[string]*jetstream.ObjectInfo{}
+		if err := o.scan(ctx, bucket, func(info *jetstream.ObjectInfo) { last[info.Name] = info }); err != nil {
+			return nil, err
+		}
+		all = slices.DeleteFunc(slices.Collect(maps.Values(last)), func(info *jetstream.ObjectInfo) bool { return info.Deleted })
+		slices.SortFunc(all, func(x, y *jetstream.ObjectInfo) int { return cmp.Compare(x.Name, y.Name) })
+		var st jetstream.Stream
+		if st, err = o.JS.Stream(wait.EachRequest(ctx), "OBJ_"+bucket); err != nil {
+			return nil, err
+		}
+		if err = plausible(all, st.CachedInfo().State.Bytes); err == nil {
+			break
 		}
 	}
-	st, err := o.JS.Stream(wait.EachRequest(ctx), "OBJ_"+bucket)
-	if err != nil {
-		return nil, err
-	}
-	return all, plausible(all, st.CachedInfo().State.Bytes)
+	return all, err
 }
 
 // plausible fails where objects have more than all of the bucket, which would fill a disk. Names of the same parts are counted once, by the largest size. Of links, and of what has no id, nothing is read.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -16,6 +17,11 @@ import (
 
 // MaxName bounds the name of an object that is asked for, in bytes: it is part of a subject, in base64, and a client that sends a longer line than 4 KiB loses its connection.
 const MaxName = 1024
+
+// IsName reports whether an object can have this name: text of 1 to [MaxName] bytes.
+func IsName(name string) bool {
+	return name != "" && len(name) <= MaxName && utf8.ValidString(name)
+}
 
 // Objects are those of one bucket of JetStream, as [ObjectStores.Objects] opens it, for who reads and writes single ones. They are object stores for other clients, too.
 type Objects struct {
@@ -37,12 +43,25 @@ func (o *ObjectStores) Objects(ctx context.Context, bucket, owner string) (*Obje
 		return nil, unread(ctx, bucket, err)
 	}
 	info := st.CachedInfo()
+	led(st)
 	return &Objects{Created: info.Created, Quota: max(info.Config.MaxBytes, 0), store: o, bucket: bucket, st: st}, nil
 }
 
-// List gives all objects and links.
-func (b *Objects) List(ctx context.Context) ([]*jetstream.ObjectInfo, error) {
-	return b.store.list(ctx, b.bucket)
+// led has messages of a stream read from its leader: the stream of an object store allows direct reads, and a replica may not have yet what was stored, or still what was removed. It holds until the
+// next [jetstream.Stream.Info].
+func led(st jetstream.Stream) { st.CachedInfo().Config.AllowDirect = false }
+
+// Each gives what is said of each name, as it is read. A name that is written meanwhile may come again, also as one that was deleted: the last word holds.
+func (b *Objects) Each(ctx context.Context, each func(*jetstream.ObjectInfo)) error {
+	if err := b.store.scan(ctx, b.bucket, each); err != nil {
+		return unread(ctx, b.bucket, err)
+	}
+	return nil
+}
+
+// IsObject reports whether there is something to read under a name: it was not deleted, and is no link, which may lead to another tenant's.
+func IsObject(info *jetstream.ObjectInfo) bool {
+	return info != nil && !info.Deleted && (info.Opts == nil || info.Opts.Link == nil)
 }
 
 // Open reads an object as it was found. What it gives fails where the object is replaced meanwhile.
@@ -50,10 +69,10 @@ func (b *Objects) Open(ctx context.Context, info *jetstream.ObjectInfo) (io.Read
 	return b.store.open(ctx, b.bucket, info)
 }
 
-// Find is an object, or NotFound. A link is none, as it may lead to another tenant's.
+// Find is an object, or NotFound.
 func (b *Objects) Find(ctx context.Context, name string) (*jetstream.ObjectInfo, error) {
 	info, _, err := b.find(ctx, name)
-	if err == nil && (info == nil || info.Deleted || info.Opts != nil && info.Opts.Link != nil) {
+	if err == nil && !IsObject(info) {
 		err = providers.Errorf(providers.NotFound, "there is no object %.100q in the bucket %s", name, b.bucket)
 	}
 	return info, err
@@ -61,7 +80,7 @@ func (b *Objects) Find(ctx context.Context, name string) (*jetstream.ObjectInfo,
 
 // find is what is stored of a name with its revision; nil and 0 where there is nothing.
 func (b *Objects) find(ctx context.Context, name string) (*jetstream.ObjectInfo, uint64, error) {
-	if name == "" || len(name) > MaxName {
+	if !IsName(name) {
 		return nil, 0, nil
 	}
 	m, err := b.st.GetLastMsgForSubject(wait.EachRequest(ctx), b.meta(name))
@@ -75,7 +94,7 @@ func (b *Objects) find(ctx context.Context, name string) (*jetstream.ObjectInfo,
 	if err := json.Unmarshal(m.Data, info); err != nil {
 		return nil, 0, providers.Errorf(providers.Invalid, "what the bucket %s has of %.100q is not that of an object store", b.bucket, name)
 	}
-	info.ModTime = m.Time
+	info.Name, info.ModTime = name, m.Time
 	return info, m.Sequence, nil
 }
 

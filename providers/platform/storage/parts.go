@@ -33,6 +33,8 @@ type parts struct {
 	next uint64 // sequence
 	rest []byte // of the part that is being read
 	sum  hash.Hash
+
+	whole bool // its digest is the one that was said
 }
 
 // isID reports whether parts can have this id.
@@ -51,26 +53,31 @@ func (o *ObjectStores) open(ctx context.Context, bucket string, info *jetstream.
 	if err != nil {
 		return nil, unread(ctx, bucket, err)
 	}
+	led(st)
 	return &parts{ctx: wait.EachRequest(ctx), of: st, bucket: bucket, subject: "$O." + bucket + ".C." + info.NUID, digest: info.Digest, left: info.Size, next: 1, sum: sha256.New()}, nil
 }
 
 func (p *parts) Read(into []byte) (int, error) {
 	for len(p.rest) == 0 {
-		if p.left == 0 {
+		if p.left > 0 {
+			m, err := p.of.GetMsg(p.ctx, p.next, jetstream.WithGetMsgSubject(p.subject))
+			if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && (uint64(len(m.Data)) > p.left || m.Sequence+1 <= p.next) { // a sequence of its own is a header that was stored with it, and the highest has none behind it
+				return 0, errChanged
+			}
+			if err != nil {
+				return 0, unread(p.ctx, p.bucket, err)
+			}
+			p.rest, p.next, p.left = m.Data, m.Sequence+1, p.left-uint64(len(m.Data))
+			p.sum.Write(p.rest)
+		} else if p.whole {
+			return 0, io.EOF
+		}
+		if p.left == 0 { // before the last part is given: who has got all bytes takes them for good
 			if jetstream.GetObjectDigestValue(p.sum) != p.digest {
 				return 0, errChanged
 			}
-			return 0, io.EOF
+			p.whole = true
 		}
-		m, err := p.of.GetMsg(p.ctx, p.next, jetstream.WithGetMsgSubject(p.subject))
-		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && (uint64(len(m.Data)) > p.left || m.Sequence+1 <= p.next) { // a sequence of its own is a header that was stored with it, and the highest has none behind it
-			return 0, errChanged
-		}
-		if err != nil {
-			return 0, unread(p.ctx, p.bucket, err)
-		}
-		p.rest, p.next, p.left = m.Data, m.Sequence+1, p.left-uint64(len(m.Data))
-		p.sum.Write(p.rest)
 	}
 	n := copy(into, p.rest)
 	p.rest = p.rest[n:]

@@ -48,8 +48,8 @@ const (
 // time at which that happens: its error is given back, and nothing is changed. ErrFull says that there is no room. What an attempt that fails has written is removed, as far as the store answers;
 // [Objects.Tidy] finds the rest.
 func (b *Objects) Put(ctx context.Context, name string, meta map[string]string, body io.Reader, check func(now *jetstream.ObjectInfo) error) (*jetstream.ObjectInfo, error) {
-	if name == "" || len(name) > MaxName {
-		return nil, providers.Errorf(providers.Invalid, "the name of an object has 1 to %d bytes", MaxName)
+	if !IsName(name) {
+		return nil, providers.Errorf(providers.Invalid, "the name of an object is text of 1 to %d bytes", MaxName)
 	}
 	info := &jetstream.ObjectInfo{Bucket: b.bucket, NUID: nuid.Next(), ObjectMeta: jetstream.ObjectMeta{
 		Name: name, Metadata: maps.Clone(meta), Opts: &jetstream.ObjectMetaOptions{ChunkSize: partSize},
@@ -68,19 +68,17 @@ func (b *Objects) Put(ctx context.Context, name string, meta map[string]string, 
 	return info, err
 }
 
-// Delete removes an object. That there is none is fine.
+// Delete removes an object, with what is said of it, which would count as objects do: so it needs no room. That there is none is fine, and one that is written meanwhile stays.
 func (b *Objects) Delete(ctx context.Context, name string) error {
-	now, _, err := b.find(ctx, name)
-	if err != nil || now == nil || now.Deleted {
+	now, revision, err := b.find(ctx, name)
+	if err != nil || now == nil {
 		return err
 	}
-	gone := *now
-	gone.Deleted, gone.Size, gone.Chunks, gone.Digest, gone.NUID = true, 0, 0, "", nuid.Next()
-	if err = b.place(ctx, &gone, nil); errors.Is(err, ErrFull) { // that it has gone takes room, too, which its parts give
-		b.purge(ctx, now.NUID)
-		err = b.place(ctx, &gone, nil)
+	if err := b.st.Purge(wait.EachRequest(ctx), jetstream.WithPurgeSubject(b.meta(name)), jetstream.WithPurgeSequence(revision+1)); err != nil {
+		return b.unwritten(ctx, err)
 	}
-	return err
+	b.purge(ctx, now.NUID)
+	return nil
 }
 
 // write stores the parts of an object, and says in info what they are.
@@ -140,14 +138,14 @@ func (b *Objects) place(ctx context.Context, info *jetstream.ObjectInfo, check f
 	if err != nil {
 		return err
 	}
-	for {
+	for try := 0; ; try++ {
 		now, revision, err := b.find(ctx, info.Name)
 		if err != nil {
 			return err
 		}
 		if check != nil {
 			live := now
-			if live != nil && live.Deleted {
+			if !IsObject(now) {
 				live = nil
 			}
 			if err := check(live); err != nil {
@@ -162,6 +160,9 @@ func (b *Objects) place(ctx context.Context, info *jetstream.ObjectInfo, check f
 		switch {
 		case errors.As(err, &api) && api.ErrorCode == wrongSequence: // somebody was faster, or a lost answer was of this very object
 			if now, _, found := b.find(ctx, info.Name); found != nil || now == nil || now.NUID != info.NUID {
+				if !wait.Backoff(ctx, try) {
+					return ctx.Err()
+				}
 				continue
 			}
 		case errors.As(err, &api):
@@ -203,12 +204,10 @@ func (b *Objects) Tidy(ctx context.Context, older time.Duration) error {
 	if err != nil {
 		return unread(ctx, b.bucket, err)
 	}
-	all, err := b.List(ctx) // after the parts were seen, so that each has its object by now, or is on its way
+	led(b.st)
+	err = b.Each(ctx, func(of *jetstream.ObjectInfo) { delete(info.State.Subjects, b.parts(of.NUID)) }) // after the parts were seen, so that each has its object by now, or is on its way
 	if err != nil {
 		return err
-	}
-	for _, of := range all {
-		delete(info.State.Subjects, b.parts(of.NUID))
 	}
 	for subject := range info.State.Subjects {
 		m, err := b.st.GetLastMsgForSubject(wait.EachRequest(ctx), subject)

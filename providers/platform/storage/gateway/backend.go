@@ -1,13 +1,11 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -18,7 +16,10 @@ import (
 )
 
 // backend are the buckets, each for who has its key.
-type backend struct{ stores *storage.ObjectStores }
+type backend struct {
+	stores  *storage.ObjectStores
+	uploads uploads
+}
 
 var (
 	_ gofakes3.Backend          = (*backend)(nil)
@@ -85,58 +86,24 @@ func (b *backend) DeleteBucket(context.Context, string) error {
 }
 
 // ListBucket gives a page of the objects, in the order of their names.
-func (b *backend) ListBucket(ctx context.Context, name string, prefix *gofakes3.Prefix, page gofakes3.ListBucketPage) (*gofakes3.ObjectList, error) {
+func (b *backend) ListBucket(ctx context.Context, name string, prefix *gofakes3.Prefix, of gofakes3.ListBucketPage) (*gofakes3.ObjectList, error) {
 	o, err := b.open(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	all, err := o.List(ctx)
-	if err != nil {
-		return nil, told(err)
-	}
-	all = slices.DeleteFunc(all, func(i *jetstream.ObjectInfo) bool {
-		return i.Name <= page.Marker || strings.HasPrefix(i.Name, reserved) || i.Opts != nil && i.Opts.Link != nil
-	})
-	slices.SortFunc(all, func(x, y *jetstream.ObjectInfo) int { return cmp.Compare(x.Name, y.Name) })
-	list, seen, taken := gofakes3.NewObjectList(), "", int64(0)
-	for _, i := range all {
-		folder, ok := within(i.Name, prefix)
-		if !ok || folder != "" && (folder == seen || folder == page.Marker) {
-			continue
+	for {
+		p := newPage(prefix, of)
+		if err := o.Each(ctx, p.take); err != nil {
+			return nil, told(err)
 		}
-		if page.MaxKeys > 0 && taken == page.MaxKeys {
-			list.IsTruncated = true
+		if list := p.list(); !list.IsTruncated || list.NextMarker != "" {
 			return list, nil
 		}
-		taken, seen, list.NextMarker = taken+1, folder, cmp.Or(folder, i.Name)
-		if folder != "" {
-			list.AddPrefix(folder)
-			continue
-		}
-		list.Add(&gofakes3.Content{Key: i.Name, LastModified: gofakes3.NewContentTime(i.ModTime), ETag: quoted(hash(i)), Size: int64(i.Size)}) // #nosec G115 -- below the quota
 	}
-	list.NextMarker = "" // there is no next page
-	return list, nil
 }
 
-// within reports whether a name begins with the prefix, and which folder it is in then, if the prefix has a delimiter and the rest of the name, too. [gofakes3.Prefix.Match] takes names that begin
-// with a delimiter for others.
-func within(name string, p *gofakes3.Prefix) (folder string, ok bool) {
-	if p == nil {
-		return "", true
-	}
-	rest, ok := strings.CutPrefix(name, p.Prefix)
-	if !ok || !p.HasDelimiter || p.Delimiter == "" {
-		return "", ok
-	}
-	if at := strings.Index(rest, p.Delimiter); at >= 0 {
-		return name[:len(p.Prefix)+at+len(p.Delimiter)], true
-	}
-	return "", true
-}
-
-// hash is the MD5 of an object that came through a gateway; of others, whose MD5 nobody has, it is the first half of their SHA-256.
-func hash(i *jetstream.ObjectInfo) []byte {
+// md5Of is the MD5 of an object that came through a gateway; of others, whose MD5 nobody has, it is the first half of their SHA-256.
+func md5Of(i *jetstream.ObjectInfo) []byte {
 	if sum, err := hex.DecodeString(i.Metadata[storage.MD5]); err == nil && len(sum) == 16 {
 		return sum
 	}
@@ -172,7 +139,7 @@ func object(i *jetstream.ObjectInfo) *gofakes3.Object {
 			meta[k] = v
 		}
 	}
-	return &gofakes3.Object{Name: i.Name, Metadata: meta, Size: int64(i.Size), Hash: hash(i), Contents: http.NoBody} // #nosec G115 -- below the quota
+	return &gofakes3.Object{Name: i.Name, Metadata: meta, Size: int64(i.Size), Hash: md5Of(i), Contents: http.NoBody} // #nosec G115 -- below the quota
 }
 
 // HeadObject gives what is said of an object.
@@ -218,19 +185,32 @@ func (b *backend) PutObject(ctx context.Context, bucket, key string, meta map[st
 	if err != nil {
 		return gofakes3.PutObjectResult{}, err
 	}
-	return gofakes3.PutObjectResult{ETag: quoted(hash(i))}, nil
+	return gofakes3.PutObjectResult{ETag: quoted(md5Of(i))}, nil
+}
+
+// usable is why clients cannot write an object of this name, or nil.
+func usable(key string) error {
+	switch {
+	case strings.HasPrefix(key, reserved):
+		return gofakes3.ErrorMessage(gofakes3.ErrInvalidArgument, "names that begin with "+reserved+" are the server's own")
+	case len(key) > storage.MaxName:
+		return gofakes3.ResourceError(gofakes3.ErrKeyTooLong, key)
+	case !storage.IsName(key):
+		return gofakes3.ErrorMessage(gofakes3.ErrInvalidURI, "the name of an object is not UTF-8")
+	}
+	return nil
 }
 
 // put writes an object of a name that clients may use, under the conditions of the request.
 func put(ctx context.Context, o *storage.Objects, key string, meta map[string]string, body io.Reader, size int64) (*jetstream.ObjectInfo, error) {
-	if strings.HasPrefix(key, reserved) {
-		return nil, gofakes3.ErrorMessage(gofakes3.ErrInvalidArgument, "names that begin with "+reserved+" are the server's own")
+	if err := usable(key); err != nil {
+		return nil, err
 	}
 	i, err := o.Put(ctx, key, meta, &exact{body, size}, func(now *jetstream.ObjectInfo) error {
 		if now == nil {
 			return gofakes3.CheckWriteConditions(ctx, false, "")
 		}
-		return gofakes3.CheckWriteConditions(ctx, true, hex.EncodeToString(hash(now)))
+		return gofakes3.CheckWriteConditions(ctx, true, hex.EncodeToString(md5Of(now)))
 	})
 	return i, told(err)
 }
@@ -289,5 +269,5 @@ func (b *backend) CopyObject(ctx context.Context, fromBucket, fromKey, toBucket,
 	if err != nil {
 		return gofakes3.CopyObjectResult{}, err
 	}
-	return gofakes3.CopyObjectResult{ETag: quoted(hash(i)), LastModified: gofakes3.NewContentTime(i.ModTime)}, nil
+	return gofakes3.CopyObjectResult{ETag: quoted(md5Of(i)), LastModified: gofakes3.NewContentTime(i.ModTime)}, nil
 }

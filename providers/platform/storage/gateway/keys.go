@@ -7,16 +7,21 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
+	"time"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/database/secret"
+	"github.com/bcc94042/instar/providers/platform/storage"
 )
 
 // Row is what is stored of a bucket, under its name. It stays without keys when the bucket has gone.
 type Row struct {
-	Owner string            `json:"owner"`          // of the bucket
-	Keys  map[string]string `json:"keys,omitempty"` // by release: [secret.Credentials], sealed for the owner and the release
+	Owner string            `json:"owner"`           // of the bucket
+	Made  time.Time         `json:"made"`            // the bucket: one that was made again is another one
+	Fence uint64            `json:"fence,omitempty"` // of the last task that has changed the row
+	Keys  map[string]string `json:"keys,omitempty"`  // by release: [secret.Credentials], sealed for the owner and the release
 }
 
 // Key is what a client of S3 signs its requests with.
@@ -29,8 +34,9 @@ func (k Key) Credentials() string {
 
 // Keys are those of all releases.
 type Keys struct {
-	Rows *kv.Bucket[Row]
-	Seal *secret.Keys
+	Rows   *kv.Bucket[Row]
+	Seal   *secret.Keys
+	Stores *storage.ObjectStores
 }
 
 // form is that of a bucket and a release, which an id is made of; nothing else is looked for.
@@ -38,8 +44,8 @@ var form = regexp.MustCompile(`^([a-z0-9_-]{1,255})\.([a-z0-9-]{1,63})$`)
 
 func keyID(bucket, release string) string { return bucket + "." + release }
 
-// Give is the key of a release to its tenant's bucket: the same at each call, until it is revoked.
-func (k *Keys) Give(ctx context.Context, bucket, release, owner string) (Key, error) {
+// Give is the key of a release to its tenant's bucket: the same at each call, until it is revoked. Of another owner's bucket, or for a task with a lower fence than one before, there is none.
+func (k *Keys) Give(ctx context.Context, bucket, release, owner string, fence uint64) (Key, error) {
 	if !form.MatchString(keyID(bucket, release)) {
 		return Key{}, providers.Errorf(providers.Invalid, "%q and %q are no names of a bucket and a release", bucket, release)
 	}
@@ -48,18 +54,32 @@ func (k *Keys) Give(ctx context.Context, bucket, release, owner string) (Key, er
 	if err != nil {
 		return Key{}, providers.Errorf(providers.Internal, "cannot seal a key: %v", err)
 	}
-	row, err := k.change(ctx, bucket, func(row Row) (Row, bool) {
-		if row.Owner != owner {
-			row = Row{Owner: owner}
+	row, err := k.change(ctx, bucket, func(row Row) (Row, bool, error) {
+		o, err := k.Stores.Objects(ctx, bucket, owner)
+		if providers.IsNotFound(err) {
+			err = providers.Errorf(providers.Invalid, "%v", err)
 		}
-		if row.Keys[release] != "" {
-			return row, false
+		if err != nil {
+			return row, false, err
 		}
-		if row.Keys = maps.Clone(row.Keys); row.Keys == nil {
-			row.Keys = map[string]string{}
+		if row.Owner != owner || !row.Made.Equal(o.Created) {
+			row = Row{Owner: owner, Made: o.Created}
 		}
-		row.Keys[release] = sealed
-		return row, true
+		if fence < row.Fence {
+			return row, false, providers.Errorf(providers.Invalid, "the key of %s was given or ended by a later task (%d) than this one (%d)", release, row.Fence, fence)
+		}
+		if row.Keys[release] != "" && row.Fence == fence {
+			return row, false, nil
+		}
+		keys := maps.Clone(row.Keys)
+		if keys == nil {
+			keys = map[string]string{}
+		}
+		if keys[release] == "" {
+			keys[release] = sealed
+		}
+		row.Keys, row.Fence = keys, fence
+		return row, true, nil
 	})
 	if err != nil {
 		return Key{}, err
@@ -81,35 +101,38 @@ func (k *Keys) Known(ctx context.Context, bucket string) (all []Key, err error) 
 	return all, err
 }
 
-// Revoke ends the key of a release, if it is of this owner's bucket. That there is none is fine.
-func (k *Keys) Revoke(ctx context.Context, bucket, release, owner string) error {
-	_, err := k.change(ctx, bucket, func(row Row) (Row, bool) {
-		if row.Owner != owner || row.Keys[release] == "" {
-			return row, false
+// Revoke ends the key of a release, if it is of this owner's bucket, and no later task has given it. That there is none is fine.
+func (k *Keys) Revoke(ctx context.Context, bucket, release, owner string, fence uint64) error {
+	_, err := k.change(ctx, bucket, func(row Row) (Row, bool, error) {
+		if row.Owner != owner || fence < row.Fence || row.Keys[release] == "" && row.Fence == fence {
+			return row, false, nil
 		}
-		row.Keys = maps.Clone(row.Keys)
+		row.Keys, row.Fence = maps.Clone(row.Keys), fence
 		delete(row.Keys, release)
-		return row, true
+		return row, true, nil
 	})
 	return err
 }
 
 // change writes a row anew, where it is to be another one.
-func (k *Keys) change(ctx context.Context, bucket string, change func(Row) (Row, bool)) (Row, error) {
-	for {
+func (k *Keys) change(ctx context.Context, bucket string, change func(Row) (Row, bool, error)) (Row, error) {
+	for try := 0; ; try++ {
 		row, revision, err := k.row(ctx, bucket)
 		if err != nil {
 			return Row{}, err
 		}
-		row, other := change(row)
-		if !other {
-			return row, nil
+		row, other, err := change(row)
+		if err != nil || !other {
+			return row, err
 		}
 		if _, err = k.Rows.Put(ctx, bucket, row, revision); err == nil {
 			return row, nil
 		}
 		if !errors.Is(err, kv.ErrConflict) {
 			return Row{}, providers.Errorf(providers.Unavailable, "cannot store the keys of %s: %v", bucket, err)
+		}
+		if !wait.Backoff(ctx, try) {
+			return Row{}, ctx.Err()
 		}
 	}
 }

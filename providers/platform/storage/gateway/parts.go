@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -20,8 +21,59 @@ import (
 // reserved begins the names of objects that clients neither see nor use.
 const reserved = ".instar-"
 
-// named is where the first object of an upload has the name of what it is to become, beside the metadata of that.
-const named = "instar-object"
+// mostUploads are how many uploads of a bucket may be under way: the library keeps a place for each part of each.
+const mostUploads = 100
+
+// uploads are those that are under way, of which the library has to be told when they are no more.
+type uploads struct {
+	mu sync.Mutex
+	of map[bucket]map[gofakes3.UploadID]upload
+}
+
+type upload struct {
+	key   string
+	began time.Time
+}
+
+func (u *uploads) begin(of bucket, id gofakes3.UploadID, key string) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.of[of] == nil {
+		u.of[of] = map[gofakes3.UploadID]upload{}
+	}
+	if len(u.of[of]) >= mostUploads {
+		return gofakes3.ErrorMessagef(gofakes3.ErrSlowDown, "%d uploads are under way: complete or abort some", mostUploads)
+	}
+	u.of[of][id] = upload{key, time.Now()}
+	return nil
+}
+
+func (u *uploads) end(of bucket, id gofakes3.UploadID) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if delete(u.of[of], id); len(u.of[of]) == 0 {
+		delete(u.of, of)
+	}
+}
+
+// forget ends those that began too long ago, and those of a bucket that has gone, in the library, too.
+func (u *uploads) forget(gone func(bucket) bool, library func(of bucket, key string, id gofakes3.UploadID)) {
+	u.mu.Lock()
+	all := maps.Clone(u.of)
+	for of, some := range all {
+		all[of] = maps.Clone(some)
+	}
+	u.mu.Unlock()
+	for of, some := range all {
+		gone := gone(of)
+		for id, is := range some {
+			if gone || time.Since(is.began) > Unfinished {
+				u.end(of, id)
+				library(of, is.key, id)
+			}
+		}
+	}
+}
 
 // Unfinished is how long an upload may take, and what a server that was killed has left may stay.
 const Unfinished = 24 * time.Hour
@@ -37,12 +89,16 @@ func (b *backend) CreateMultipartUpload(ctx context.Context, bucket, key string,
 	if err != nil {
 		return "", err
 	}
-	id, meta := gofakes3.UploadID(nuid.Next()), maps.Clone(meta)
-	if meta == nil {
-		meta = map[string]string{}
+	if err := usable(key); err != nil {
+		return "", err
 	}
-	meta[named] = key
-	_, err = o.Put(ctx, partOf(id, 0), meta, strings.NewReader(""), nil)
+	id := gofakes3.UploadID(nuid.Next())
+	if err := b.uploads.begin(from(ctx), id, key); err != nil {
+		return "", err
+	}
+	if _, err = o.Put(ctx, partOf(id, 0), meta, strings.NewReader(""), nil); err != nil {
+		b.uploads.end(from(ctx), id)
+	}
 	return id, told(err)
 }
 
@@ -56,7 +112,7 @@ func (b *backend) UploadPart(ctx context.Context, bucket, _ string, id gofakes3.
 	if err != nil {
 		return "", told(err)
 	}
-	return quoted(hash(i)), nil
+	return quoted(md5Of(i)), nil
 }
 
 // CompleteMultipartUpload makes an object of parts, and removes them.
@@ -64,6 +120,9 @@ func (b *backend) CompleteMultipartUpload(ctx context.Context, bucket, key strin
 	o, err := b.open(ctx, bucket)
 	if err != nil {
 		return "", "", err
+	}
+	if len(in.Parts) == 0 {
+		return "", "", gofakes3.ErrMalformedXML
 	}
 	begun, err := o.Find(ctx, partOf(id, 0))
 	if providers.IsNotFound(err) {
@@ -79,7 +138,7 @@ func (b *backend) CompleteMultipartUpload(ctx context.Context, bucket, key strin
 		}
 		last = p.PartNumber
 		i, err := o.Find(ctx, partOf(id, p.PartNumber))
-		if providers.IsNotFound(err) || err == nil && strings.Trim(p.ETag, `"`) != strings.Trim(quoted(hash(i)), `"`) {
+		if providers.IsNotFound(err) || err == nil && strings.Trim(p.ETag, `"`) != strings.Trim(quoted(md5Of(i)), `"`) {
 			return "", "", gofakes3.ErrorMessage(gofakes3.ErrInvalidPart, fmt.Sprintf("there is no part %d with this ETag", p.PartNumber))
 		}
 		if err != nil {
@@ -89,13 +148,12 @@ func (b *backend) CompleteMultipartUpload(ctx context.Context, bucket, key strin
 	}
 	meta := maps.Clone(begun.Metadata)
 	delete(meta, storage.MD5)
-	delete(meta, named)
 	i, err := put(ctx, o, key, meta, all, size)
 	if err != nil {
 		return "", "", err
 	}
 	_ = b.removed(ctx, o, id) // the object is there; what stays of its parts is removed by Tidy
-	return "", quoted(hash(i)), nil
+	return "", quoted(md5Of(i)), nil
 }
 
 // AbortMultipartUpload removes the parts of an upload.
@@ -107,61 +165,60 @@ func (b *backend) AbortMultipartUpload(ctx context.Context, bucket, _ string, id
 	return b.removed(ctx, o, id)
 }
 
-// removed removes the parts of an upload.
+// removed removes the parts of an upload, which is none any more.
 func (b *backend) removed(ctx context.Context, o *storage.Objects, id gofakes3.UploadID) error {
-	all, err := o.List(ctx)
+	err := remove(ctx, o, func(i *jetstream.ObjectInfo) bool { return strings.HasPrefix(i.Name, storage.Uploads+string(id)+"/") })
+	if err == nil {
+		b.uploads.end(from(ctx), id)
+	}
+	return told(err)
+}
+
+// remove removes what is to go of the objects of uploads.
+func remove(ctx context.Context, o *storage.Objects, goes func(*jetstream.ObjectInfo) bool) error {
+	var names []string
+	err := o.Each(ctx, func(i *jetstream.ObjectInfo) {
+		if strings.HasPrefix(i.Name, storage.Uploads) && goes(i) {
+			names = append(names, i.Name)
+		}
+	})
 	if err != nil {
-		return told(err)
+		return err
 	}
 	var errs []error
-	for _, i := range all {
-		if strings.HasPrefix(i.Name, storage.Uploads+string(id)+"/") {
-			errs = append(errs, o.Delete(ctx, i.Name))
-		}
+	for _, name := range names {
+		errs = append(errs, o.Delete(ctx, name))
 	}
-	return told(errors.Join(errs...))
+	return errors.Join(errs...)
 }
 
 // Tidy removes uploads that were given up, and what is left of objects that were never whole, in the buckets of all keys.
 func (g *Gateway) Tidy(ctx context.Context) error {
 	var errs []error
+	there := map[bucket]bool{}
 	for e, err := range g.keys.Rows.List(ctx, ">") {
 		if err != nil {
 			return err
 		}
-		if e.Key != "" && !e.Deleted {
-			errs = append(errs, g.tidy(ctx, bucket{e.Key, e.Value.Owner}))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (g *Gateway) tidy(ctx context.Context, of bucket) error {
-	ctx = with(ctx, of)
-	o, err := g.stores.Objects(ctx, of.name, of.owner)
-	if providers.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	all, err := o.List(ctx)
-	if err != nil {
-		return err
-	}
-	for _, i := range all {
-		if !strings.HasPrefix(i.Name, storage.Uploads) || time.Since(i.ModTime) < Unfinished {
+		if e.Key == "" || e.Deleted {
 			continue
 		}
-		if err := o.Delete(ctx, i.Name); err != nil {
-			return err
+		of := bucket{e.Key, e.Value.Owner}
+		o, err := g.stores.Objects(ctx, of.name, of.owner)
+		if providers.IsNotFound(err) {
+			continue
 		}
-		if key := i.Metadata[named]; key != "" {
-			id, _, _ := strings.Cut(strings.TrimPrefix(i.Name, storage.Uploads), "/")
-			_ = g.s3.ForgetMultipartUpload(ctx, of.name, key, gofakes3.UploadID(id)) // which another server may know of
+		there[of] = true
+		if err == nil {
+			old := func(i *jetstream.ObjectInfo) bool { return time.Since(i.ModTime) > Unfinished }
+			err = errors.Join(remove(ctx, o, old), o.Tidy(ctx, Unfinished))
 		}
+		errs = append(errs, err)
 	}
-	return o.Tidy(ctx, Unfinished)
+	g.uploads.forget(func(of bucket) bool { return !there[of] }, func(of bucket, key string, id gofakes3.UploadID) {
+		_ = g.s3.ForgetMultipartUpload(with(ctx, of), of.name, key, id) // which may have ended meanwhile
+	})
+	return errors.Join(errs...)
 }
 
 // concatenated reads objects one after the other.
