@@ -183,7 +183,7 @@ type ActionResult struct {
 	Error   string `json:"error,omitempty"`
 	Epoch   int64  `json:"epoch,omitempty"` // of the routing, from [ActionAdmit]; 0 where it does not lead to the database of the session
 
-	LeftBehind []string `json:"leftBehind,omitempty"` // tables and columns of the tenant's database that are not compared, with what they hold: from the action that settles writes
+	LeftBehind []string `json:"leftBehind,omitempty"` // tables and columns that are not compared, and hold something in the tenant's database, or, of tables that say so, in the shared one: from the action that settles writes
 }
 
 // Results is what the provider reports of an undo.

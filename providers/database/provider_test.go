@@ -1,6 +1,7 @@
 package database_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,6 +33,7 @@ type session struct {
 	now time.Time
 	seq uint64
 
+	as    string          // the machine whose session it is; else that of tenants' databases
 	twice bool            // each task is performed again, as after a crash, and an undo once more, as the next try of it; else as often as its effect says
 	all   strings.Builder // everything that was emitted or stored
 }
@@ -80,6 +82,7 @@ func (s *session) step(in machines.Input) {
 func (s *session) perform(m machines.Message) {
 	var task machines.Task
 	require.NoError(s.t, json.Unmarshal(m.Body, &task))
+	task.Machine = cmp.Or(s.as, task.Machine)
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
 	fx, _ := machine.Machine.Effect(task.Effect)

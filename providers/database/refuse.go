@@ -17,10 +17,13 @@ func texts(problems []catalog.Problem) (list []string) {
 	return list
 }
 
-// ofInstance reports whether the task is a step of a session of another machine, whose tenant may have begun without rows.
+// ofInstance reports whether the task is a step of a session of another machine, whose tenant may have begun without rows, and has migrations of its own.
 func (j *job) ofInstance() bool {
 	return j.task.Machine != "" && j.task.Machine != machine.Machine.Name
 }
+
+// unmoved reports whether the tenant of an instance has begun without rows: only then may it have none.
+func (j *job) unmoved() bool { return j.ofInstance() && j.body.Request.AllowEmpty }
 
 // elsewhere refuses to go on to a database while the shared one says that the tenant is in it, or in another one.
 func (j *job) elsewhere(ctx context.Context) error {

@@ -210,22 +210,34 @@ func (j *job) admit(ctx context.Context) error {
 	return nil
 }
 
-// unseenTables refuses to leave behind the rows of tables that both databases have and that are not compared, as nobody has said whose they are, or what told it has gone since the switch. An instance may have begun without what the plan of a move asks of them.
-// What only the tenant's database has, and may have got by a migration, it names.
+// unseenTables refuses to leave behind the rows of tables that both databases have and that are not compared, as nobody has said whose they are, or what told it has gone since the switch. What only the tenant's database has, and may have got
+// by a migration, it names. Columns that an instance's own migrations have made refuse nothing, nor does anything of one that has begun without rows.
 func (j *job) unseenTables(ctx context.Context) error {
-	conn, err := pg.Connect(ctx, j.mover.Target)
-	if err != nil {
+	own := catalog.Own{Enterprise: j.body.Request.EnterpriseID, Catalogue: j.Catalogue, Report: j.report}
+	var err error
+	if own.Conn, err = pg.Connect(ctx, j.mover.Target); err != nil {
 		return fmt.Errorf("target: %w", err)
 	}
-	defer pg.Close(conn)
-	unseen, behind, err := catalog.Beyond(ctx, conn, j.Catalogue, j.report)
-	if more := len(behind) - mostTold; more > 0 {
-		behind = append(behind[:mostTold], fmt.Sprintf("%d more", more))
+	defer pg.Close(own.Conn)
+	if !j.unmoved() {
+		if own.Shared, err = pg.Connect(ctx, j.Source); err != nil {
+			return fmt.Errorf("source: %w", err)
+		}
+		defer pg.Close(own.Shared)
 	}
-	if j.behind = behind; err != nil || j.ofInstance() || len(unseen) == 0 {
+	found, err := own.Beyond(ctx)
+	if more := len(found.Behind) - mostTold; more > 0 {
+		found.Behind = append(found.Behind[:mostTold], fmt.Sprintf("%d more", more))
+	}
+	j.behind = found.Behind
+	unseen := found.Uncompared
+	if !j.ofInstance() {
+		unseen = append(unseen, found.Columns...)
+	}
+	if err != nil || j.unmoved() || len(unseen) == 0 {
 		return err
 	}
-	return pg.Refuse("it cannot be seen what the tenant has written since the switch: %s; bring the shared database into line (a column, a key, a foreign key), give a table that both have a kind (tenants.tables), or discardWrites leaves all that was written behind", strings.Join(texts(unseen), "; "))
+	return pg.Refuse("it cannot be seen what the tenant has written since the switch: %s; bring the shared database into line (a column, a key, a foreign key), give a table that both have a kind, or another one (tenants.tables), or discardWrites leaves all that was written behind", strings.Join(texts(unseen), "; "))
 }
 
 // comparable are the tables of some kinds that have a key to compare them by; those that have none were refused, or have no rows in the tenant's database.

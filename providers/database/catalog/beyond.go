@@ -11,94 +11,137 @@ import (
 	"github.com/bcc94042/instar/providers/database/pg"
 )
 
-// Beyond says what another database has that holds something, and that a comparison with the tables of a report does not show, by name: tables and columns that the shared one lacks, and tables that both have and that cannot be compared.
-// Problems are of the latter, and of columns without a default: one with a default has values by itself, and a table may have got its rows by a migration: of those nobody can tell who has written them.
-func Beyond(ctx context.Context, conn *pgx.Conn, c Catalogue, r *Report) (problems []Problem, behind []string, err error) {
-	if err := conn.QueryRow(ctx, `select array_agg(nspname::text) from pg_namespace where nspname !~ '^pg_' and nspname not in ('information_schema', 'instar')`).Scan(&c.Schemas); err != nil {
-		return nil, nil, fmt.Errorf("cannot read the schemas: %w", err)
+// Own is a tenant's own database, as it is held against the shared one.
+type Own struct {
+	Conn       *pgx.Conn
+	Shared     *pgx.Conn // nil where nothing was moved out of it
+	Enterprise string
+	Catalogue  Catalogue
+	Report     *Report // of the shared one
+}
+
+// Beyond is what a comparison of the two with the tables of the report does not show: tables and columns that the shared one lacks, and tables that both have and that cannot be compared.
+type Beyond struct {
+	Uncompared []Problem // of the latter, with rows: if the configuration has a rule for them in either database, as the tenant may have deleted them in its own
+	Columns    []Problem // of columns without a default, with values: one with a default has values by itself, and a table may have got its rows by a migration: of those nobody can tell who has written them
+	Behind     []string  // what holds something in the tenant's own, and tables of no rule that have rows in the shared one only, by name
+}
+
+// Beyond looks for it.
+func (o *Own) Beyond(ctx context.Context) (b Beyond, err error) {
+	c := o.Catalogue
+	if err := o.Conn.QueryRow(ctx, `select array_agg(nspname::text) from pg_namespace where nspname !~ '^pg_' and nspname not in ('information_schema', 'instar')`).Scan(&c.Schemas); err != nil {
+		return b, fmt.Errorf("cannot read the schemas: %w", err)
 	}
-	i, err := shapes(ctx, conn, c)
+	i, err := shapes(ctx, o.Conn, c)
 	if err != nil {
-		return nil, nil, err
-	}
-	shared := map[string]bool{}
-	for _, name := range r.AllTables {
-		shared[name] = true
+		return b, err
 	}
 	for _, t := range i.all {
-		of := r.Table(t.String())
-		if of == nil || len(of.Key) == 0 {
-			has, err := i.filled(ctx, t, r, shared[t.Schema+"."+t.Name])
-			if err != nil {
-				return nil, nil, err
+		switch of := o.Report.Table(t.String()); {
+		case of != nil && len(of.Key) > 0:
+			err = i.valued(ctx, t, of, &b)
+		case slices.Contains(o.Report.AllTables, t.Schema+"."+t.Name):
+			err = o.uncompared(ctx, i, t, &b)
+		case i.raw[t.oid].Kind != "f" && c.Tables[t.String()].Kind != Skip:
+			var has bool
+			if has, err = i.filled(ctx, t); has {
+				b.Behind = append(b.Behind, "table "+t.String())
 			}
-			if has {
-				behind = append(behind, "table "+t.String())
-			}
+		}
+		if err != nil {
+			return b, err
+		}
+	}
+	return b, nil
+}
+
+// uncompared looks at a table of both that is not compared. One without a problem is skipped, or its schema is not moved.
+func (o *Own) uncompared(ctx context.Context, i *inspection, t *Table, b *Beyond) error {
+	why := slices.DeleteFunc(o.Report.Refused(false), func(p Problem) bool { return p.Table != t.String() })
+	if len(why) == 0 {
+		return nil
+	}
+	has, err := i.filled(ctx, t)
+	if err != nil {
+		return err
+	}
+	if has {
+		b.Uncompared, b.Behind = append(b.Uncompared, why...), append(b.Behind, "table "+t.String())
+	}
+	if has || o.Shared == nil {
+		return nil
+	}
+	from := t.Quoted()
+	if of := o.Report.Table(t.String()); of != nil { // it lacks only a key
+		from += " " + Alias + " where " + of.Where(o.Enterprise)
+	}
+	if has, err = exists(ctx, o.Shared, from); err != nil || !has {
+		return err
+	}
+	if _, ruled := o.Catalogue.Tables[t.String()]; ruled {
+		b.Uncompared = append(b.Uncompared, why...)
+	} else {
+		b.Behind = append(b.Behind, fmt.Sprintf("table %s, which was not compared", t))
+	}
+	return nil
+}
+
+// filled reports whether a table has rows, or may have some: where Postgres does not say, as this role may not read it, or not all of it.
+func (i *inspection) filled(ctx context.Context, t *Table) (bool, error) {
+	has, err := exists(ctx, i.conn, t.Quoted())
+	if refuses(err) {
+		return true, nil
+	}
+	return has || i.raw[t.oid].Policies, err
+}
+
+// valued names columns that the shared database lacks and that have values other than their default. What a default calls may do something, or be another value each time: it is not asked, and any value counts.
+func (i *inspection) valued(ctx context.Context, t, of *Table, b *Beyond) error {
+	for n := range t.Columns {
+		c := &t.Columns[n]
+		if c.Generated || of.column(c.Name) != nil {
 			continue
 		}
-		for n := range t.Columns {
-			if c := &t.Columns[n]; !c.Generated && of.column(c.Name) == nil {
-				has, err := i.valued(ctx, t, c)
-				if err != nil {
-					return nil, nil, err
-				}
-				if has {
-					behind = append(behind, fmt.Sprintf("column %s of %s", c.Name, t))
-				}
-			}
+		has, byItself, err := i.has(ctx, t, c)
+		if err != nil && !(byItself && refuses(err)) {
+			return err
+		}
+		if !has && err == nil {
+			continue
+		}
+		b.Behind = append(b.Behind, fmt.Sprintf("column %s of %s", c.Name, t))
+		if !byItself {
+			b.Columns = append(b.Columns, Problem{Table: t.String(), Reason: fmt.Sprintf("its column %s, which the shared database lacks, has values", c.Name)})
 		}
 	}
-	return i.Problems, behind, nil
+	return nil
 }
 
-// filled reports whether a table that is not compared has rows. One that is skipped does not count, nor one of both databases that has no problem, as its schema is not moved.
-func (i *inspection) filled(ctx context.Context, t *Table, r *Report, both bool) (bool, error) {
-	why := slices.DeleteFunc(r.Refused(false), func(p Problem) bool { return p.Table != t.String() })
-	if both && len(why) == 0 || !both && (i.raw[t.oid].Kind == "f" || i.Catalogue.Tables[t.String()].Kind == Skip) {
-		return false, nil
-	}
-	has, err := i.maybe(ctx, t.Quoted())
-	has = has || i.raw[t.oid].Policies
-	if both && has {
-		i.Problems = append(i.Problems, why...)
-	}
-	return has, err
-}
-
-// valued reports whether a column has values other than its default, and makes a problem of it where it has none. What a default calls may do something, or be another value each time: it is not asked, and any value counts.
-func (i *inspection) valued(ctx context.Context, t *Table, c *Column) (has bool, err error) {
-	var of bool
+// has reports whether a column has values other than its default, and whether it has one.
+func (i *inspection) has(ctx context.Context, t *Table, c *Column) (has, byItself bool, err error) {
 	var value string
 	err = i.conn.QueryRow(ctx, `
 		select a.atthasdef or a.attidentity <> '' or y.typdefault is not null, coalesce(pg_get_expr(d.adbin, d.adrelid), pg_get_expr(y.typdefaultbin, 0), '')
-		from pg_attribute a join pg_type y on y.oid = a.atttypid left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum where a.attrelid = $1 and a.attname = $2`, t.oid, c.Name).Scan(&of, &value)
+		from pg_attribute a join pg_type y on y.oid = a.atttypid left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum where a.attrelid = $1 and a.attname = $2`, t.oid, c.Name).Scan(&byItself, &value)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	name := pg.Ident(c.Name) + `::text` // not every type can be compared
 	where := name + ` is not null`
 	if strings.HasPrefix(value, "NULL::") { // as Postgres keeps DEFAULT NULL of a type with a length or precision
-		of = false
+		byItself = false
 	} else if value != "" && !strings.Contains(value, "(") {
 		where += fmt.Sprintf(` and %s is distinct from (%s)::%s::text`, name, value, c.Type)
 	}
-	if of {
-		return i.maybe(ctx, t.Quoted()+` where `+where)
-	}
-	if has, err = exists(ctx, i.conn, t.Quoted()+` where `+where); has {
-		i.problem(t, false, "its column %s, which the shared database lacks, has values", c.Name)
-	}
-	return has, err
+	has, err = exists(ctx, i.conn, t.Quoted()+` where `+where)
+	return has, byItself, err
 }
 
-// maybe is exists of what is named only: where Postgres does not say, as this role may not read it, there may be rows.
-func (i *inspection) maybe(ctx context.Context, from string) (bool, error) {
-	has, err := exists(ctx, i.conn, from)
-	if again, _ := pg.Transient(err); pg.State(err) != "" && !again {
-		return true, nil
-	}
-	return has, err
+// refuses reports whether Postgres does not say, and will not do so later.
+func refuses(err error) bool {
+	again, _ := pg.Transient(err)
+	return pg.State(err) != "" && !again
 }
 
 func exists(ctx context.Context, conn *pgx.Conn, from string) (has bool, err error) {
