@@ -1,6 +1,8 @@
 package database_test
 
 import (
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -59,4 +61,25 @@ func TestARollbackOfTheRoutingNamesWhatIsLeftBehind(t *testing.T) {
 			require.Equal(t, named, s.e.Data.(*machine.Data).Undone[0].LeftBehind)
 		})
 	}
+}
+
+// The tenant waits while they are looked at: one statement reads the table for all of its columns.
+func TestColumnsOfATableAreLookedAtAtOnce(t *testing.T) {
+	t.Parallel()
+	s, target := ready(t, "wide", "tenant_wide")
+	for _, column := range []string{"a", "b", "c", "d"} {
+		databasetest.Exec(t, target, `alter table public.settings add column wide_`+column+` int default 0, add column null_`+column+` int`)
+	}
+	databasetest.Exec(t, target, `update public.settings set wide_b = 1, wide_d = null where key = 'Key 1'`)
+	var looks atomic.Int64
+	s.p.Server.DSN = databasetest.Through(t, s.p.Server.Address("", ""), func(sql string) databasetest.Fault {
+		if strings.Contains(sql, `"wide_`) || strings.Contains(sql, `"null_`) {
+			looks.Add(1)
+		}
+		return databasetest.None
+	}).DSN
+	s.command("revert", `{}`)
+	require.Equal(t, machine.RolledBack, s.e.State, "%v", s.e.LastError)
+	require.Equal(t, []string{"column wide_b of settings"}, s.e.Data.(*machine.Data).Undone[0].LeftBehind)
+	require.EqualValues(t, 1, looks.Load())
 }

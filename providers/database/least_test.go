@@ -83,11 +83,13 @@ func TestTheLeastPrivilegesAreEnough(t *testing.T) {
 	s.command("rotate", ``)
 	require.NoError(t, exec(t, enter(), `select 1`))
 	byHand := databasetest.Open(t, pg.Address{DSN: server, Database: "tenant_least"}) // by another role
-	_, err = byHand.Exec(t.Context(), `create table public.hidden (line text)`)
+	_, err = byHand.Exec(t.Context(), `create table public.hidden (line text);
+		alter table public.settings add column sealed int default 0, add column open int default 0;
+		revoke select on public.settings from `+mover+`; grant select (enterprise_id, key, value, open) on public.settings to `+mover)
 	require.NoError(t, err)
 	require.NoError(t, byHand.Close(t.Context()))
 	s.revert(`{"keepWrites":true}`)
-	require.Equal(t, []string{"table hidden"}, s.e.Data.(*machine.Data).Undone[0].LeftBehind, "nobody can say that it is empty")
+	require.Equal(t, []string{"table hidden", "column sealed of settings"}, s.e.Data.(*machine.Data).Undone[0].LeftBehind, "nobody can say that they are empty")
 	require.Error(t, own.Ping(t.Context()), "its connections have ended")
 	require.Equal(t, "1", databasetest.Ask(t, super, `select count(*)::text from public.settings where key = 'since'`))
 

@@ -96,46 +96,83 @@ func (i *inspection) filled(ctx context.Context, t *Table) (bool, error) {
 	return has || i.raw[t.oid].Policies, err
 }
 
-// valued names columns that the shared database lacks and that have values other than their default. What a default calls may do something, or be another value each time: it is not asked, and any value counts.
-func (i *inspection) valued(ctx context.Context, t, of *Table, b *Beyond) error {
-	for n := range t.Columns {
-		c := &t.Columns[n]
-		if c.Generated || of.column(c.Name) != nil {
-			continue
-		}
-		has, byItself, err := i.has(ctx, t, c)
-		if err != nil && !(byItself && refuses(err)) {
-			return err
-		}
-		if !has && err == nil {
-			continue
-		}
-		b.Behind = append(b.Behind, fmt.Sprintf("column %s of %s", c.Name, t))
-		if !byItself {
-			b.Columns = append(b.Columns, Problem{Table: t.String(), Reason: fmt.Sprintf("its column %s, which the shared database lacks, has values", c.Name)})
-		}
-	}
-	return nil
+// extra is a column that the shared database lacks.
+type extra struct {
+	name     string
+	byItself bool   // it has a default
+	set      string // the condition of a row with another value
 }
 
-// has reports whether a column has values other than its default, and whether it has one.
-func (i *inspection) has(ctx context.Context, t *Table, c *Column) (has, byItself bool, err error) {
-	var value string
-	err = i.conn.QueryRow(ctx, `
-		select a.atthasdef or a.attidentity <> '' or y.typdefault is not null, coalesce(pg_get_expr(d.adbin, d.adrelid), pg_get_expr(y.typdefaultbin, 0), '')
-		from pg_attribute a join pg_type y on y.oid = a.atttypid left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum where a.attrelid = $1 and a.attname = $2`, t.oid, c.Name).Scan(&byItself, &value)
+// valued names columns that the shared database lacks and that have values other than their default. One statement asks for all: it reads the whole table, and the tenant waits.
+func (i *inspection) valued(ctx context.Context, t, of *Table, b *Beyond) error {
+	columns, err := i.extra(ctx, t, of)
+	if err != nil || len(columns) == 0 {
+		return err
+	}
+	has, err := i.anywhere(ctx, t, columns...)
+	if refuses(err) { // one of them, which this role may not read
+		has, err = nil, nil
+		for _, c := range columns {
+			one, err := i.anywhere(ctx, t, c)
+			if err != nil && !(c.byItself && refuses(err)) {
+				return err
+			}
+			has = append(has, err != nil || one[0])
+		}
+	}
+	for n, set := range has {
+		if !set {
+			continue
+		}
+		b.Behind = append(b.Behind, fmt.Sprintf("column %s of %s", columns[n].name, t))
+		if !columns[n].byItself {
+			b.Columns = append(b.Columns, Problem{Table: t.String(), Reason: fmt.Sprintf("its column %s, which the shared database lacks, has values", columns[n].name)})
+		}
+	}
+	return err
+}
+
+// extra reads the columns of a table that the shared one lacks. What a default calls may do something, or be another value each time: it is not asked, and any value counts.
+func (i *inspection) extra(ctx context.Context, t, of *Table) (list []extra, err error) {
+	var names []string
+	for _, c := range t.Columns {
+		if !c.Generated && of.column(c.Name) == nil {
+			names = append(names, c.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	rows, err := i.conn.Query(ctx, `
+		select a.attname, a.atthasdef or a.attidentity <> '' or y.typdefault is not null, coalesce(pg_get_expr(d.adbin, d.adrelid), pg_get_expr(y.typdefaultbin, 0), '')
+		from pg_attribute a join pg_type y on y.oid = a.atttypid left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum where a.attrelid = $1 and a.attname = any ($2) order by a.attnum`, t.oid, names)
 	if err != nil {
-		return false, false, err
+		return nil, err
 	}
-	name := pg.Ident(c.Name) + `::text` // not every type can be compared
-	where := name + ` is not null`
-	if strings.HasPrefix(value, "NULL::") { // as Postgres keeps DEFAULT NULL of a type with a length or precision
-		byItself = false
-	} else if value != "" && !strings.Contains(value, "(") {
-		where += fmt.Sprintf(` and %s is distinct from (%s)::%s::text`, name, value, c.Type)
+	var c extra
+	var value string
+	_, err = pgx.ForEachRow(rows, []any{&c.name, &c.byItself, &value}, func() error {
+		name := pg.Ident(c.name)
+		c.set = `num_nonnulls(` + name + `) > 0` // also of a row whose columns are null
+		if strings.HasPrefix(value, "NULL::") {  // as Postgres keeps DEFAULT NULL of a type with a length or precision
+			c.byItself = false
+		} else if value != "" && !strings.Contains(value, "(") {
+			c.set += fmt.Sprintf(` and %s::text is distinct from (%s)::%s::text`, name, value, t.column(c.name).Type) // not every type can be compared
+		}
+		list = append(list, c)
+		return nil
+	})
+	return list, err
+}
+
+// anywhere reports which of some columns have values in any row.
+func (i *inspection) anywhere(ctx context.Context, t *Table, columns ...extra) (has []bool, err error) {
+	ask := make([]string, len(columns))
+	for n, c := range columns {
+		ask[n] = `coalesce(bool_or(` + c.set + `), false)`
 	}
-	has, err = exists(ctx, i.conn, t.Quoted()+` where `+where)
-	return has, byItself, err
+	err = i.conn.QueryRow(ctx, `select array[`+strings.Join(ask, ", ")+`] from `+t.Quoted()).Scan(&has)
+	return has, err
 }
 
 // refuses reports whether Postgres does not say, and will not do so later.
