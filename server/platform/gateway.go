@@ -133,7 +133,8 @@ func serveGateway(ctx context.Context, h *server.Host, g http.Handler) (string, 
 		if s.TLSConfig, err = server.ListenerTLS(config.TLS{Cert: t.Cert, Key: t.Key}, h.Log); err != nil {
 			return "", errors.Join(fmt.Errorf("platform.storage.listen: %w", err), l.Close())
 		}
-		scheme = "https"
+		scheme, s.Protocols = "https", &http.Protocols{}
+		s.Protocols.SetHTTP1(true) // each request has a connection, and so deadlines of its own
 	}
 	h.OnStop("the gateway to buckets", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

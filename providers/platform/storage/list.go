@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/internal/wait"
@@ -18,6 +20,9 @@ import (
 
 // patience is for how long nothing may come of a list. The client finds out after ten seconds that what it has asked was lost with its connection, and asks again.
 const patience = 15 * time.Second
+
+// soon is after how long without anything it is asked whether anything is left.
+const soon = 250 * time.Millisecond
 
 const most = 1 << 60 // bytes that are counted
 
@@ -28,7 +33,7 @@ const names = 16
 // the last message is none of its own.
 func (o *ObjectStores) scan(ctx context.Context, bucket string, each func(*jetstream.ObjectInfo)) error {
 	c, err := o.JS.OrderedConsumer(wait.EachRequest(ctx), "OBJ_"+bucket, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{"$O." + bucket + ".M.>"}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
+		FilterSubjects: []string{"$O." + bucket + ".M.>"}, // each name has one message. The last of each would be chosen now, and the consumer waits where it was deleted since
 	})
 	if err != nil {
 		return err
@@ -40,16 +45,26 @@ func (o *ObjectStores) scan(ctx context.Context, bucket string, each func(*jetst
 	defer messages.Stop()
 	defer context.AfterFunc(ctx, messages.Stop)()
 	within := cmp.Or(o.Patience, patience)
+	end, none, name := time.Now().Add(within), false, c.CachedInfo().Name
 	for left := c.CachedInfo().NumPending; left > 0; {
-		m, err := messages.Next(jetstream.NextMaxWait(within))
+		m, err := messages.Next(jetstream.NextMaxWait(min(within, soon)))
+		if errors.Is(err, nats.ErrTimeout) && ctx.Err() == nil && time.Now().Before(end) { // what was to come may have been deleted
+			if none { // and nothing was under way either
+				return nil
+			}
+			now, err := o.JS.Consumer(wait.EachRequest(ctx), "OBJ_"+bucket, name) // an ordered one is not asked while it makes another one
+			none = err == nil && now.CachedInfo().NumPending == 0
+			continue
+		}
 		if err := cmp.Or(ctx.Err(), err); err != nil {
 			return fmt.Errorf("nothing more came of it for %s: %w", within, err)
 		}
+		end, none = time.Now().Add(within), false
 		meta, err := m.Metadata()
 		if err != nil {
 			return err
 		}
-		left = meta.NumPending
+		left, name = meta.NumPending, meta.Consumer
 		info := &jetstream.ObjectInfo{}
 		if err := json.Unmarshal(m.Data(), info); err != nil {
 			return providers.Errorf(providers.Invalid, "message %d of the stream OBJ_%s, which is to describe an object, is none of an object store; remove it (nats stream rmm OBJ_%[2]s %[1]d)", meta.Sequence.Stream, bucket)

@@ -26,6 +26,7 @@ func IsName(name string) bool {
 // Objects are those of one bucket of JetStream, as [ObjectStores.Objects] opens it, for who reads and writes single ones. They are object stores for other clients, too.
 type Objects struct {
 	Created time.Time // the bucket
+	Made    string    // another one for each bucket, also of the same name and owner; empty for one of an earlier version
 	Quota   int64     // of the bucket, in bytes; 0 is no limit
 
 	store  *ObjectStores
@@ -44,7 +45,7 @@ func (o *ObjectStores) Objects(ctx context.Context, bucket, owner string) (*Obje
 	}
 	info := st.CachedInfo()
 	led(st)
-	return &Objects{Created: info.Created, Quota: max(info.Config.MaxBytes, 0), store: o, bucket: bucket, st: st}, nil
+	return &Objects{Created: info.Created, Made: info.Config.Metadata[madeMark], Quota: max(info.Config.MaxBytes, 0), store: o, bucket: bucket, st: st}, nil
 }
 
 // led has messages of a stream read from its leader: the stream of an object store allows direct reads, and a replica may not have yet what was stored, or still what was removed. It holds until the

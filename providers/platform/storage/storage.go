@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/providers"
@@ -79,6 +80,7 @@ type Provider interface {
 const (
 	ownerMark = "instar-owner"
 	quotaMark = "instar-quota"
+	madeMark  = "instar-made" // another one with each bucket that is made, also of the same name
 )
 
 // ObjectStores has buckets as object stores of JetStream. Its fields are set before its first use.
@@ -105,6 +107,7 @@ func (o *ObjectStores) Ensure(ctx context.Context, s Spec) (Bucket, error) {
 		have, err := o.stream(ctx, want.Bucket)
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
+			want.Metadata[madeMark] = nuid.Next()
 			_, err = o.JS.CreateObjectStore(wait.EachRequest(ctx), want)
 		case err != nil:
 		case have.Metadata[ownerMark] != s.Owner:
@@ -112,6 +115,7 @@ func (o *ObjectStores) Ensure(ctx context.Context, s Spec) (Bucket, error) {
 		case have.Metadata[quotaMark] == want.Metadata[quotaMark] && have.Replicas == want.Replicas:
 			return b, nil
 		default:
+			want.Metadata[madeMark] = have.Metadata[madeMark]
 			_, err = o.JS.UpdateObjectStore(wait.EachRequest(ctx), want)
 		}
 		// Somebody was faster: what is there now decides.

@@ -205,9 +205,20 @@ func (b *Objects) Tidy(ctx context.Context, older time.Duration) error {
 		return unread(ctx, b.bucket, err)
 	}
 	led(b.st)
-	err = b.Each(ctx, func(of *jetstream.ObjectInfo) { delete(info.State.Subjects, b.parts(of.NUID)) }) // after the parts were seen, so that each has its object by now, or is on its way
-	if err != nil {
-		return err
+	// After the parts were seen, so that each has its object by now, or is on its way. The leader is asked, one by one: what a replica does not have yet would be taken for lost.
+	for next := uint64(1); ; {
+		m, err := b.st.GetMsg(wait.EachRequest(ctx), next, jetstream.WithGetMsgSubject("$O."+b.bucket+".M.>"))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			break
+		}
+		of := &jetstream.ObjectInfo{}
+		if err == nil && json.Unmarshal(m.Data, of) == nil {
+			delete(info.State.Subjects, b.parts(of.NUID))
+		}
+		if err != nil {
+			return unread(ctx, b.bucket, err)
+		}
+		next = m.Sequence + 1
 	}
 	for subject := range info.State.Subjects {
 		m, err := b.st.GetLastMsgForSubject(wait.EachRequest(ctx), subject)

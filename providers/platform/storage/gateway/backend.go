@@ -33,7 +33,7 @@ func (b *backend) open(ctx context.Context, name string) (*storage.Objects, erro
 		return nil, gofakes3.BucketNotFound(name)
 	}
 	o, err := b.stores.Objects(ctx, name, of.owner)
-	if providers.IsNotFound(err) {
+	if providers.IsNotFound(err) || err == nil && o.Made != of.made {
 		return nil, gofakes3.BucketNotFound(name)
 	}
 	return o, told(err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash"
 	"io"
+	"mime"
 	"net/http"
 	"strings"
 	"time"
@@ -16,7 +17,8 @@ import (
 // A client may be late by this, and has to send, and take, at this rate in the mean: who moves a byte now and then keeps no place.
 const (
 	late = 30 * time.Second
-	rate = 16 << 10 // bytes a second
+	rate = 16 << 10        // bytes a second
+	rest = 5 * time.Second // for what nobody has read of a request that was answered
 )
 
 // pace is what a client has moved, and for how long it was waited for.
@@ -47,6 +49,12 @@ func (c *client) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 // soon sets the deadline of what is written. That a writer has none, as one of a test, is its own affair.
 func (c *client) soon() { _ = c.control.SetWriteDeadline(c.pace.due()) }
 
+// end is for what the server does afterwards: it writes what is left, and reads some of what the handler has not, at the pace of nobody.
+func (c *client) end() {
+	c.soon()
+	_ = c.control.SetReadDeadline(time.Now().Add(rest))
+}
+
 func (c *client) WriteHeader(status int) {
 	c.soon()
 	c.ResponseWriter.WriteHeader(status)
@@ -76,6 +84,13 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Close reads some of what is left.
+func (b *body) Close() error {
+	_ = b.control.SetReadDeadline(time.Now().Add(rest))
+	defer func() { _ = b.control.SetReadDeadline(time.Time{}) }()
+	return b.ReadCloser.Close()
+}
+
 // The forms of a body in chunks, each with a signature, and the names that the library knows it by. That of a trailer is not compared with what came.
 const (
 	chunked        = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
@@ -92,9 +107,9 @@ func unserved(r *http.Request) string {
 	case strings.HasPrefix(form, "STREAMING-") && form != chunked && form != openTrailer:
 		return "a body of the form " + form + " is not taken"
 	case len(form) == hex.EncodedLen(sha256.Size):
-		r.Body = &summed{r.Body, sha256.New(), strings.ToLower(form)}
+		r.Body = &summed{ReadCloser: r.Body, sum: sha256.New(), want: strings.ToLower(form), left: r.ContentLength}
 	}
-	if q := r.URL.Query(); r.Method == http.MethodPost && !q.Has("delete") && !q.Has("uploads") && !q.Has("uploadId") {
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); r.Method == http.MethodPost && strings.HasPrefix(kind, "multipart/") {
 		return "forms are not taken"
 	}
 	return ""
@@ -105,12 +120,14 @@ type summed struct {
 	io.ReadCloser
 	sum  hash.Hash
 	want string
+	left int64 // bytes that are still to come; negative where that is not known
 }
 
 func (s *summed) Read(p []byte) (int, error) {
 	n, err := s.ReadCloser.Read(p)
 	s.sum.Write(p[:n]) // never fails
-	if errors.Is(err, io.EOF) && hex.EncodeToString(s.sum.Sum(nil)) != s.want {
+	s.left -= int64(n)
+	if (errors.Is(err, io.EOF) || s.left == 0 && n > 0) && hex.EncodeToString(s.sum.Sum(nil)) != s.want { // who knows the length may not read on to the end
 		err = gofakes3.ErrorMessage(gofakes3.ErrBadDigest, "the body is not that whose SHA-256 was signed")
 	}
 	return n, err

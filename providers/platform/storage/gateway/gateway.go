@@ -39,9 +39,8 @@ func New(keys *Keys, room Room, log *slog.Logger) *Gateway {
 // ServeHTTP answers a request that is signed with a key, and refuses each other one.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &client{ResponseWriter: w, control: http.NewResponseController(w)}
-	defer c.soon() // for what the server still has to write
+	defer c.end()
 	defer panics.Recover(g.log, "storage")
-	r.Body = &body{ReadCloser: r.Body, control: c.control}
 	of, code, err := g.admit(r)
 	switch {
 	case err != nil:
@@ -59,15 +58,17 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	if why := unserved(r); why != "" {
+	next := r.WithContext(with(r.Context(), of)) // the server looks at its own one for what was not read
+	next.Body = &body{ReadCloser: r.Body, control: c.control}
+	if why := unserved(next); why != "" {
 		refuse(c, r, http.StatusNotImplemented, "NotImplemented", why)
 		return
 	}
-	g.next.ServeHTTP(c, r.WithContext(with(r.Context(), of)))
+	g.next.ServeHTTP(c, next)
 }
 
 // bucket is that of the key that a request is signed with.
-type bucket struct{ name, owner string }
+type bucket struct{ name, owner, made string }
 
 type bucketKey struct{}
 

@@ -1,14 +1,18 @@
 package gateway_test
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
@@ -92,7 +96,7 @@ func TestABodyIsTheOneThatWasSigned(t *testing.T) {
 // A form would be spooled to the disk of the server, whose it is not.
 func TestFormsAreNotTaken(t *testing.T) {
 	w := start(t)
-	for _, path := range []string{"/tenant-acme", "/tenant-acme/", "/tenant-acme/x"} {
+	for _, path := range []string{"/tenant-acme", "/tenant-acme/", "/tenant-acme/x", "/tenant-acme?uploadId=", "/tenant-acme?uploads=", "/tenant-acme?delete=&uploadId="} {
 		status, text := w.signed(t, "POST", path, "--b\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\nx\r\n--b--\r\n", map[string]string{"Content-Type": "multipart/form-data; boundary=b"})
 		require.Equal(t, http.StatusNotImplemented, status, text)
 	}
@@ -189,12 +193,12 @@ func TestKeysAreFenced(t *testing.T) {
 	}
 	require.NoError(t, give("tenant-acme-r1", 5))
 	require.NoError(t, give("tenant-acme-r2", 7))
-	require.True(t, providers.IsInvalid(give("tenant-acme-r3", 6)), "an older task")
+	require.True(t, providers.IsFenced(give("tenant-acme-r3", 6)), "an older task")
 	require.NoError(t, w.keys.Revoke(t.Context(), "tenant-acme", "tenant-acme-r2", "acme", 6))
 	require.ElementsMatch(t, []string{"r1", "r2"}, known(), "it was given since")
 	require.NoError(t, w.keys.Revoke(t.Context(), "tenant-acme", "tenant-acme-r2", "acme", 8))
 	require.Equal(t, []string{"r1"}, known())
-	require.True(t, providers.IsInvalid(give("tenant-acme-r2", 7)), "a deploy that an undo has overtaken")
+	require.True(t, providers.IsFenced(give("tenant-acme-r2", 7)), "a deploy that an undo has overtaken")
 
 	_, err := w.keys.Give(t.Context(), "tenant-acme", "tenant-acme-r1", "another", 9)
 	require.True(t, providers.IsInvalid(err), "%v", err)
@@ -237,4 +241,56 @@ func TestObjectsOfOtherClients(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, jetstream.ErrObjectNotFound, func() error { _, err := store.GetInfo(t.Context(), "none"); return err }())
 	require.Equal(t, uint64(4), info.Size)
+}
+
+// What was not read of a request is not the next one.
+func TestTheRestOfARequestIsNone(t *testing.T) {
+	w := start(t)
+	key, err := w.keys.Give(t.Context(), "tenant-acme", "tenant-acme-r1", "acme", 1)
+	require.NoError(t, err)
+	body := strings.Repeat("GET / HTTP/1.1\r\nHost: x\r\n\r\n", 1<<18)
+	for _, path := range []string{"/tenant-acme/.instar-x", "/tenant-globex/x"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, w.url+path, strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header.Set("X-Amz-Content-Sha256", "UNSIGNED-PAYLOAD")
+		r = signer.SignV4(*r, key.ID, key.Secret, "", "us-east-1")
+		c, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
+		require.NoError(t, err)
+		defer c.Close()
+		go func() { _ = r.Write(c) }()
+		in := bufio.NewReader(c)
+		answer, err := http.ReadResponse(in, r)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, answer.StatusCode, 400)
+		_, err = io.Copy(io.Discard, answer.Body)
+		require.NoError(t, err)
+		require.True(t, answer.Close, path)
+		_, err = http.ReadResponse(in, r)
+		require.Error(t, err, "nothing is answered twice")
+	}
+}
+
+// A list beside deletions of what it has not read yet waits for none of it.
+func TestAListBesideDeletions(t *testing.T) {
+	w := start(t)
+	c := w.acme(t)
+	for i := range 300 {
+		put(t, c, fmt.Sprintf("kept%03d", i), nil, minio.PutObjectOptions{})
+		put(t, c, fmt.Sprintf("gone%03d", i), nil, minio.PutObjectOptions{})
+	}
+	o, err := w.stores.Objects(t.Context(), "tenant-acme", "acme")
+	require.NoError(t, err)
+	began, seen, once := time.Now(), map[string]bool{}, sync.Once{}
+	require.NoError(t, o.Each(t.Context(), func(i *jetstream.ObjectInfo) {
+		once.Do(func() {
+			for n := range 300 {
+				require.NoError(t, c.RemoveObject(t.Context(), "tenant-acme", fmt.Sprintf("gone%03d", n), minio.RemoveObjectOptions{}))
+			}
+		})
+		seen[i.Name] = true
+	}))
+	require.Less(t, time.Since(began), 10*time.Second)
+	for i := range 300 {
+		require.True(t, seen[fmt.Sprintf("kept%03d", i)])
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
-	"time"
 
 	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/kv"
@@ -19,7 +18,7 @@ import (
 // Row is what is stored of a bucket, under its name. It stays without keys when the bucket has gone.
 type Row struct {
 	Owner string            `json:"owner"`           // of the bucket
-	Made  time.Time         `json:"made"`            // the bucket: one that was made again is another one
+	Made  string            `json:"made,omitempty"`  // [storage.Objects.Made]
 	Fence uint64            `json:"fence,omitempty"` // of the last task that has changed the row
 	Keys  map[string]string `json:"keys,omitempty"`  // by release: [secret.Credentials], sealed for the owner and the release
 }
@@ -62,11 +61,11 @@ func (k *Keys) Give(ctx context.Context, bucket, release, owner string, fence ui
 		if err != nil {
 			return row, false, err
 		}
-		if row.Owner != owner || !row.Made.Equal(o.Created) {
-			row = Row{Owner: owner, Made: o.Created}
+		if row.Owner != owner || row.Made != o.Made {
+			row = Row{Owner: owner, Made: o.Made}
 		}
 		if fence < row.Fence {
-			return row, false, providers.Errorf(providers.Invalid, "the key of %s was given or ended by a later task (%d) than this one (%d)", release, row.Fence, fence)
+			return row, false, providers.Older(fence, row.Fence)
 		}
 		if row.Keys[release] != "" && row.Fence == fence {
 			return row, false, nil
@@ -148,7 +147,7 @@ func (k *Keys) find(ctx context.Context, id string) (bucket, Key, error) {
 		return bucket{}, Key{}, err
 	}
 	key, err := k.open(row, parts[2])
-	return bucket{parts[1], row.Owner}, key, err
+	return bucket{parts[1], row.Owner, row.Made}, key, err
 }
 
 // row is what is stored of a bucket, the zero one where there is nothing.

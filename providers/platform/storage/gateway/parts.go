@@ -203,9 +203,9 @@ func (g *Gateway) Tidy(ctx context.Context) error {
 		if e.Key == "" || e.Deleted {
 			continue
 		}
-		of := bucket{e.Key, e.Value.Owner}
+		of := bucket{e.Key, e.Value.Owner, e.Value.Made}
 		o, err := g.stores.Objects(ctx, of.name, of.owner)
-		if providers.IsNotFound(err) {
+		if providers.IsNotFound(err) || err == nil && o.Made != of.made {
 			continue
 		}
 		there[of] = true
