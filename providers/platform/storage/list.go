@@ -32,9 +32,21 @@ const names = 16
 // scan gives what is said of each name of a bucket, in the order in which it was stored. A name that is written meanwhile may come again, also as one that was deleted: the last word holds. It does not use the object store of nats.go: that takes a list that was cut off for whole, of which an export would be one of a part, and waits for ever where
 // the last message is none of its own.
 func (o *ObjectStores) scan(ctx context.Context, bucket string, each func(*jetstream.ObjectInfo)) error {
-	c, err := o.JS.OrderedConsumer(wait.EachRequest(ctx), "OBJ_"+bucket, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{"$O." + bucket + ".M.>"}, // each name has one message. The last of each would be chosen now, and the consumer waits where it was deleted since
-	})
+	of, every := wait.EachRequest(ctx), "$O."+bucket+".M.>"
+	st, err := o.JS.Stream(of, "OBJ_"+bucket)
+	if err != nil {
+		return err
+	}
+	led(st)
+	last, err := st.GetLastMsgForSubject(of, every)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// Each name has one message. The last of each would be chosen now, and the consumer would wait where one was deleted since.
+	c, err := o.JS.OrderedConsumer(of, "OBJ_"+bucket, jetstream.OrderedConsumerConfig{FilterSubjects: []string{every}})
 	if err != nil {
 		return err
 	}
@@ -45,34 +57,31 @@ func (o *ObjectStores) scan(ctx context.Context, bucket string, each func(*jetst
 	defer messages.Stop()
 	defer context.AfterFunc(ctx, messages.Stop)()
 	within := cmp.Or(o.Patience, patience)
-	end, none, name := time.Now().Add(within), false, c.CachedInfo().Name
-	for left := c.CachedInfo().NumPending; left > 0; {
+	for seen, end := uint64(0), time.Now().Add(within); ; end = time.Now().Add(within) {
 		m, err := messages.Next(jetstream.NextMaxWait(min(within, soon)))
-		if errors.Is(err, nats.ErrTimeout) && ctx.Err() == nil && time.Now().Before(end) { // what was to come may have been deleted
-			if none { // and nothing was under way either
+		for errors.Is(err, nats.ErrTimeout) && ctx.Err() == nil && time.Now().Before(end) {
+			if _, err := st.GetMsg(of, seen+1, jetstream.WithGetMsgSubject(every)); errors.Is(err, jetstream.ErrMsgNotFound) { // what was to come was deleted
 				return nil
 			}
-			now, err := o.JS.Consumer(wait.EachRequest(ctx), "OBJ_"+bucket, name) // an ordered one is not asked while it makes another one
-			none = err == nil && now.CachedInfo().NumPending == 0
-			continue
+			m, err = messages.Next(jetstream.NextMaxWait(min(within, soon)))
 		}
 		if err := cmp.Or(ctx.Err(), err); err != nil {
 			return fmt.Errorf("nothing more came of it for %s: %w", within, err)
 		}
-		end, none = time.Now().Add(within), false
 		meta, err := m.Metadata()
 		if err != nil {
 			return err
 		}
-		left, name = meta.NumPending, meta.Consumer
 		info := &jetstream.ObjectInfo{}
 		if err := json.Unmarshal(m.Data(), info); err != nil {
 			return providers.Errorf(providers.Invalid, "message %d of the stream OBJ_%s, which is to describe an object, is none of an object store; remove it (nats stream rmm OBJ_%[2]s %[1]d)", meta.Sequence.Stream, bucket)
 		}
 		info.ModTime = meta.Timestamp
 		each(info)
+		if seen = meta.Sequence.Stream; meta.NumPending == 0 && seen >= last.Sequence { // a replica may not have all yet that the leader had
+			return nil
+		}
 	}
-	return nil
 }
 
 // list is what is said of the objects of a bucket. One that is not plausible is read again: what it was compared with is of a later time.

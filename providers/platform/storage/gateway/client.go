@@ -6,8 +6,8 @@ import (
 	"errors"
 	"hash"
 	"io"
-	"mime"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -100,7 +100,13 @@ const (
 
 // unserved is why a request that is signed is not taken; empty if it is. The library would store a body in chunks that it does not know as it comes, and spool a form to the disk of the server before it looks at the bucket.
 func unserved(r *http.Request) string {
-	r.Header.Del("X-Amz-Checksum-Algorithm") // says which one follows, and the library takes it for one
+	r.Header.Del("X-Amz-Checksum-Algorithm")                                                                                  // says which one follows, and the library takes it for one
+	if source := r.Header.Get("X-Amz-Copy-Source"); source != "" && !strings.Contains(strings.TrimPrefix(source, "/"), "/") { // encodeURIComponent encodes the one between bucket and key, too
+		if decoded, err := url.PathUnescape(source); err == nil {
+			bucket, key, _ := strings.Cut(strings.TrimPrefix(decoded, "/"), "/")
+			r.Header.Set("X-Amz-Copy-Source", bucket+"/"+url.QueryEscape(key))
+		}
+	}
 	switch form := r.Header.Get("X-Amz-Content-Sha256"); {
 	case form == chunkedTrailer: // which is the same to who compares no signature of a chunk
 		r.Header.Set("X-Amz-Content-Sha256", chunked)
@@ -109,7 +115,7 @@ func unserved(r *http.Request) string {
 	case len(form) == hex.EncodedLen(sha256.Size):
 		r.Body = &summed{ReadCloser: r.Body, sum: sha256.New(), want: strings.ToLower(form), left: r.ContentLength}
 	}
-	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); r.Method == http.MethodPost && strings.HasPrefix(kind, "multipart/") {
+	if q := r.URL.Query(); r.Method == http.MethodPost && q.Get("uploadId") == "" && !q.Has("uploads") && !q.Has("delete") { // as the library finds its way
 		return "forms are not taken"
 	}
 	return ""

@@ -40,6 +40,9 @@ func New(keys *Keys, room Room, log *slog.Logger) *Gateway {
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &client{ResponseWriter: w, control: http.NewResponseController(w)}
 	defer c.end()
+	if r.ContentLength != 0 && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		w.Header().Set("Connection", "close") // else the server reads the body before it answers, at the pace of nobody
+	}
 	defer panics.Recover(g.log, "storage")
 	of, code, err := g.admit(r)
 	switch {

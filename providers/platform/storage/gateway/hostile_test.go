@@ -96,10 +96,34 @@ func TestABodyIsTheOneThatWasSigned(t *testing.T) {
 // A form would be spooled to the disk of the server, whose it is not.
 func TestFormsAreNotTaken(t *testing.T) {
 	w := start(t)
-	for _, path := range []string{"/tenant-acme", "/tenant-acme/", "/tenant-acme/x", "/tenant-acme?uploadId=", "/tenant-acme?uploads=", "/tenant-acme?delete=&uploadId="} {
-		status, text := w.signed(t, "POST", path, "--b\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\nx\r\n--b--\r\n", map[string]string{"Content-Type": "multipart/form-data; boundary=b"})
-		require.Equal(t, http.StatusNotImplemented, status, text)
+	for _, path := range []string{"/tenant-acme", "/tenant-acme/", "/tenant-acme/x", "/tenant-acme?uploadId="} {
+		for _, kind := range []string{"multipart/form-data; boundary=b", "application/x-www-form-urlencoded", ""} {
+			status, text := w.signed(t, "POST", path, "--b\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\nx\r\n--b--\r\n", map[string]string{"Content-Type": kind})
+			require.Equal(t, http.StatusNotImplemented, status, text)
+		}
 	}
+	status, text := w.signed(t, "POST", "/tenant-acme/x?uploads", "", map[string]string{"Content-Type": "multipart/related; boundary=b"})
+	require.Equal(t, http.StatusOK, status, text)
+}
+
+// A body that is announced and never sent keeps no answer back.
+func TestAnAnswerDoesNotWaitForABody(t *testing.T) {
+	w := start(t)
+	c := w.acme(t)
+	data := random(100_000)
+	put(t, c, "a", data, minio.PutObjectOptions{})
+	link, err := c.PresignedGetObject(t.Context(), "tenant-acme", "a", time.Minute, nil)
+	require.NoError(t, err)
+	conn, err := net.Dial("tcp", link.Host)
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nContent-Length: 1\r\n\r\n", link.RequestURI(), link.Host)
+	require.NoError(t, err)
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	got, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(data, got))
 }
 
 func TestNamesThatNoObjectCanHaveAreRefused(t *testing.T) {
@@ -243,6 +267,19 @@ func TestObjectsOfOtherClients(t *testing.T) {
 	require.Equal(t, uint64(4), info.Size)
 }
 
+// Clients encode where an object is copied from in two ways.
+func TestACopyFromWhatIsEncoded(t *testing.T) {
+	w := start(t)
+	c := w.acme(t)
+	put(t, c, "a b/ü+%", []byte("x"), minio.PutObjectOptions{})
+	for i, source := range []string{"tenant-acme%2Fa%20b%2F%C3%BC%2B%25", "/tenant-acme/a%20b/%C3%BC%2B%25", "tenant-acme/a%20b%2F%C3%BC%2B%25", "%2Ftenant-acme%2Fa%20b%2F%C3%BC%2B%25"} {
+		status, text := w.signed(t, "PUT", fmt.Sprint("/tenant-acme/copy", i), "", map[string]string{"X-Amz-Copy-Source": source})
+		require.Equal(t, http.StatusOK, status, "%s: %s", source, text)
+	}
+	status, text := w.signed(t, "PUT", "/tenant-acme/copy", "", map[string]string{"X-Amz-Copy-Source": "tenant-globex%2Fx"})
+	require.Equal(t, http.StatusNotFound, status, text)
+}
+
 // What was not read of a request is not the next one.
 func TestTheRestOfARequestIsNone(t *testing.T) {
 	w := start(t)
@@ -280,7 +317,7 @@ func TestAListBesideDeletions(t *testing.T) {
 	}
 	o, err := w.stores.Objects(t.Context(), "tenant-acme", "acme")
 	require.NoError(t, err)
-	began, seen, once := time.Now(), map[string]bool{}, sync.Once{}
+	seen, once := map[string]bool{}, sync.Once{}
 	require.NoError(t, o.Each(t.Context(), func(i *jetstream.ObjectInfo) {
 		once.Do(func() {
 			for n := range 300 {
@@ -289,7 +326,6 @@ func TestAListBesideDeletions(t *testing.T) {
 		})
 		seen[i.Name] = true
 	}))
-	require.Less(t, time.Since(began), 10*time.Second)
 	for i := range 300 {
 		require.True(t, seen[fmt.Sprintf("kept%03d", i)])
 	}
