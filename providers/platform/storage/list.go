@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/internal/wait"
@@ -21,8 +20,10 @@ import (
 // patience is for how long nothing may come of a list. The client finds out after ten seconds that what it has asked was lost with its connection, and asks again.
 const patience = 15 * time.Second
 
-// soon is after how long without anything it is asked whether anything is left.
-const soon = 250 * time.Millisecond
+const (
+	soon     = 250 * time.Millisecond // without anything, after which it is asked whether anything is left
+	inactive = 30 * time.Second       // after which the server ends what reads a list, where it was not told to
+)
 
 const most = 1 << 60 // bytes that are counted
 
@@ -38,48 +39,54 @@ func (o *ObjectStores) scan(ctx context.Context, bucket string, each func(*jetst
 		return err
 	}
 	led(st)
-	last, err := st.GetLastMsgForSubject(of, every)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil
-	}
+	// Each name has one message. The last of each would be chosen now, and the consumer would wait where one was deleted since. An ordered one makes itself anew for as long as that fails.
+	c, err := o.JS.CreateConsumer(of, "OBJ_"+bucket, jetstream.ConsumerConfig{FilterSubject: every, AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: inactive})
 	if err != nil {
 		return err
 	}
-	// Each name has one message. The last of each would be chosen now, and the consumer would wait where one was deleted since.
-	c, err := o.JS.OrderedConsumer(of, "OBJ_"+bucket, jetstream.OrderedConsumerConfig{FilterSubjects: []string{every}})
-	if err != nil {
-		return err
-	}
-	messages, err := c.Messages()
-	if err != nil {
-		return err
-	}
-	defer messages.Stop()
-	defer context.AfterFunc(ctx, messages.Stop)()
-	within := cmp.Or(o.Patience, patience)
-	for seen, end := uint64(0), time.Now().Add(within); ; end = time.Now().Add(within) {
-		m, err := messages.Next(jetstream.NextMaxWait(min(within, soon)))
-		for errors.Is(err, nats.ErrTimeout) && ctx.Err() == nil && time.Now().Before(end) {
-			if _, err := st.GetMsg(of, seen+1, jetstream.WithGetMsgSubject(every)); errors.Is(err, jetstream.ErrMsgNotFound) { // what was to come was deleted
+	defer func() {
+		gone, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = o.JS.DeleteConsumer(gone, "OBJ_"+bucket, c.CachedInfo().Name) // which ends by itself, too
+	}()
+	within, seen, given := cmp.Or(o.Patience, patience), uint64(0), uint64(0)
+	for left, end := c.CachedInfo().NumPending, time.Now().Add(within); ; {
+		if left == 0 {
+			// A replica may not have all yet that the leader has, and what is written anew is deleted before it counts.
+			if _, err := st.GetMsg(of, seen+1, jetstream.WithGetMsgSubject(every)); errors.Is(err, jetstream.ErrMsgNotFound) {
 				return nil
 			}
-			m, err = messages.Next(jetstream.NextMaxWait(min(within, soon)))
+			left = 1
 		}
-		if err := cmp.Or(ctx.Err(), err); err != nil {
-			return fmt.Errorf("nothing more came of it for %s: %w", within, err)
-		}
-		meta, err := m.Metadata()
+		batch, err := c.Fetch(int(min(left, 500)), jetstream.FetchMaxWait(min(within, soon)))
 		if err != nil {
 			return err
 		}
-		info := &jetstream.ObjectInfo{}
-		if err := json.Unmarshal(m.Data(), info); err != nil {
-			return providers.Errorf(providers.Invalid, "message %d of the stream OBJ_%s, which is to describe an object, is none of an object store; remove it (nats stream rmm OBJ_%[2]s %[1]d)", meta.Sequence.Stream, bucket)
+		before := given
+		for m := range batch.Messages() {
+			meta, err := m.Metadata()
+			if err != nil {
+				return err
+			}
+			if given++; meta.Sequence.Consumer != given {
+				return errors.New("a part of its list was lost")
+			}
+			info := &jetstream.ObjectInfo{}
+			if err := json.Unmarshal(m.Data(), info); err != nil {
+				return providers.Errorf(providers.Invalid, "message %d of the stream OBJ_%s, which is to describe an object, is none of an object store; remove it (nats stream rmm OBJ_%[2]s %[1]d)", meta.Sequence.Stream, bucket)
+			}
+			seen, left, info.ModTime = meta.Sequence.Stream, meta.NumPending, meta.Timestamp
+			each(info)
 		}
-		info.ModTime = meta.Timestamp
-		each(info)
-		if seen = meta.Sequence.Stream; meta.NumPending == 0 && seen >= last.Sequence { // a replica may not have all yet that the leader had
-			return nil
+		switch err := cmp.Or(ctx.Err(), batch.Error()); {
+		case err != nil:
+			return err
+		case given > before:
+			end = time.Now().Add(within)
+		case time.Now().After(end):
+			return fmt.Errorf("nothing more came of it for %s", within)
+		default:
+			left = 0
 		}
 	}
 }

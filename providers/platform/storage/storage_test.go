@@ -263,9 +263,47 @@ type opens struct {
 	opened func()
 }
 
-func (o opens) OrderedConsumer(ctx context.Context, stream string, c jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
+func (o opens) CreateConsumer(ctx context.Context, stream string, c jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	defer o.opened()
-	return o.JetStream.OrderedConsumer(ctx, stream, c)
+	return o.JetStream.CreateConsumer(ctx, stream, c)
+}
+
+// A list leaves no consumer, beside a bucket that is removed it fails, and a part that was lost is no end.
+func TestAListEndsWithWhatItMakes(t *testing.T) {
+	t.Parallel()
+	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	o := &storage.ObjectStores{JS: e.JS, Patience: 2 * time.Second}
+	made, err := o.Ensure(t.Context(), storage.Spec{Name: "tenant-acme", Owner: "o"})
+	require.NoError(t, err)
+	for i := range 1200 {
+		_, err := e.JS.Publish(t.Context(), fmt.Sprintf("$O.tenant-acme.M.%d", i), fmt.Appendf(nil, `{"name":"n%d"}`, i))
+		require.NoError(t, err)
+	}
+	objects, err := o.Objects(t.Context(), made.Name, "o")
+	require.NoError(t, err)
+	n := 0
+	require.NoError(t, objects.Each(t.Context(), func(*jetstream.ObjectInfo) { n++ }))
+	require.Equal(t, 1200, n)
+	st, err := e.JS.Stream(t.Context(), "OBJ_tenant-acme")
+	require.NoError(t, err)
+	require.Zero(t, st.CachedInfo().State.Consumers)
+
+	n = 0
+	require.NoError(t, objects.Each(t.Context(), func(*jetstream.ObjectInfo) {
+		if n++; n == 1 { // of what is written anew meanwhile, the last word comes
+			_, err := e.JS.PublishMsg(t.Context(), &nats.Msg{Subject: "$O.tenant-acme.M.1199", Data: []byte(`{"name":"n1199"}`), Header: nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}}})
+			require.NoError(t, err)
+		}
+	}))
+	require.Equal(t, 1200, n)
+
+	n = 0
+	require.Error(t, objects.Each(t.Context(), func(*jetstream.ObjectInfo) {
+		if n++; n == 1 {
+			require.NoError(t, o.Delete(t.Context(), "tenant-acme", "o"))
+		}
+	}))
+	require.Less(t, n, 1200)
 }
 
 // What is no description of an object is told, with the way to be rid of it; an export without what it stood for would be taken for whole. So is what has more than there is, which would fill a disk.

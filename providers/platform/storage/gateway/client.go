@@ -98,11 +98,15 @@ const (
 	openTrailer    = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
 )
 
+// mostXML has room for 10,000 parts, or 1,000 of the longest names; what is longer is cut off, and no document.
+const mostXML = 3 << 20
+
 // unserved is why a request that is signed is not taken; empty if it is. The library would store a body in chunks that it does not know as it comes, and spool a form to the disk of the server before it looks at the bucket.
 func unserved(r *http.Request) string {
 	r.Header.Del("X-Amz-Checksum-Algorithm")                                                                                  // says which one follows, and the library takes it for one
 	if source := r.Header.Get("X-Amz-Copy-Source"); source != "" && !strings.Contains(strings.TrimPrefix(source, "/"), "/") { // encodeURIComponent encodes the one between bucket and key, too
-		if decoded, err := url.PathUnescape(source); err == nil {
+		source, version, _ := strings.Cut(source, "?")
+		if decoded, err := url.QueryUnescape(source); err == nil && version == "" {
 			bucket, key, _ := strings.Cut(strings.TrimPrefix(decoded, "/"), "/")
 			r.Header.Set("X-Amz-Copy-Source", bucket+"/"+url.QueryEscape(key))
 		}
@@ -117,6 +121,12 @@ func unserved(r *http.Request) string {
 	}
 	if q := r.URL.Query(); r.Method == http.MethodPost && q.Get("uploadId") == "" && !q.Has("uploads") && !q.Has("delete") { // as the library finds its way
 		return "forms are not taken"
+	}
+	if r.Method == http.MethodPost { // the library counts what is in it when it has all of it
+		r.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(r.Body, mostXML), r.Body}
 	}
 	return ""
 }

@@ -272,7 +272,7 @@ func TestACopyFromWhatIsEncoded(t *testing.T) {
 	w := start(t)
 	c := w.acme(t)
 	put(t, c, "a b/ü+%", []byte("x"), minio.PutObjectOptions{})
-	for i, source := range []string{"tenant-acme%2Fa%20b%2F%C3%BC%2B%25", "/tenant-acme/a%20b/%C3%BC%2B%25", "tenant-acme/a%20b%2F%C3%BC%2B%25", "%2Ftenant-acme%2Fa%20b%2F%C3%BC%2B%25"} {
+	for i, source := range []string{"tenant-acme%2Fa%20b%2F%C3%BC%2B%25", "tenant-acme%2Fa+b%2F%C3%BC%2B%25", "/tenant-acme/a%20b/%C3%BC%2B%25", "tenant-acme/a%20b%2F%C3%BC%2B%25", "%2Ftenant-acme%2Fa%20b%2F%C3%BC%2B%25"} {
 		status, text := w.signed(t, "PUT", fmt.Sprint("/tenant-acme/copy", i), "", map[string]string{"X-Amz-Copy-Source": source})
 		require.Equal(t, http.StatusOK, status, "%s: %s", source, text)
 	}
