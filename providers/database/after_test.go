@@ -84,7 +84,7 @@ func TestARevertIsRefusedWhereKeysWereTaken(t *testing.T) {
 	databasetest.Exec(t, target, `insert into public.names values ('name', 'taken', 'mine'); insert into public.settings values ('taken', 'since', 'x')`)
 	s.command("revert", `{"keepWrites":true}`)
 	require.Equal(t, machine.Ready, s.e.State)
-	require.Contains(t, s.e.LastError.Message, "table names: rows that the tenant has written have keys that others have taken")
+	require.Contains(t, s.e.LastError.Message, "table names: rows that the tenant has written have keys that other rows have in the shared database")
 	require.Equal(t, before, databasetest.Rows(t, s.p.Source, "settings", ""))
 	require.NoError(t, s.enter(s.e.Data.(*machine.Data).Database.Credentials))
 }

@@ -246,6 +246,7 @@ func (j *job) comparable(kinds ...catalog.Kind) []*catalog.Table {
 }
 
 func (j *job) bringBack(ctx context.Context) error {
+	j.mover.Apart = j.unmoved()
 	if err := j.unseenTables(ctx); err != nil {
 		return err
 	}

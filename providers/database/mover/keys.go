@@ -102,7 +102,7 @@ func (m *Mover) differ(ctx context.Context, source, target *pgx.Conn, t *catalog
 		return fmt.Errorf("target: %w", err)
 	}
 	for key, hash := range a {
-		if b[key] != hash {
+		if other, there := b[key]; other != hash && (there || !m.Apart) {
 			to.Add(strings.Split(key, "\x00"))
 		}
 	}
@@ -263,7 +263,7 @@ func (m *Mover) Settle(ctx context.Context, of []*Keys) (repaired int, left []*K
 }
 
 // Back copies rows from the target into the source, in one transaction of the source, which begins with take: parents come before their
-// children, and go after them. No trigger of the source fires but those that always do. A key that another tenant has taken is refused. Its sequences go ahead first: whoever repeats it after the commit finds the rows there, and
+// children, and go after them. No trigger of the source fires but those that always do. A key that another tenant has taken, or where nothing is replaced any other row, is refused. Its sequences go ahead first: whoever repeats it after the commit finds the rows there, and
 // does not look at sequences again.
 func (m *Mover) Back(ctx context.Context, of []*Keys, take func(pgx.Tx) error) error {
 	replica := *m
@@ -290,6 +290,9 @@ func (m *Mover) back(ctx context.Context, tx pgx.Tx, source, target *pgx.Conn, o
 		}
 	}
 	for _, k := range slices.Backward(of) {
+		if m.Apart {
+			break
+		}
 		for _, within := range k.batches() {
 			if _, err := tx.Exec(ctx, fmt.Sprintf(`delete from %s %s where %s and %s`, k.Table.Quoted(), catalog.Alias, k.Table.Where(m.Enterprise), within)); err != nil {
 				return fmt.Errorf("table %s: cannot replace rows: %w", k.Table, err)
@@ -300,7 +303,7 @@ func (m *Mover) back(ctx context.Context, tx pgx.Tx, source, target *pgx.Conn, o
 		for _, within := range k.batches() {
 			_, _, err := m.carry(ctx, target, source, k.Table, within)
 			if pg.State(err) == pg.UniqueViolation {
-				return pg.Refuse("table %s: rows that the tenant has written have keys that others have taken in the shared database meanwhile", k.Table)
+				return pg.Refuse("table %s: rows that the tenant has written have keys that other rows have in the shared database", k.Table)
 			}
 			if err != nil {
 				return fmt.Errorf("table %s: cannot copy rows back: %w", k.Table, err)

@@ -21,6 +21,7 @@ type Mover struct {
 	Run            string // of a comparison under this attempt, of which only the one that has called Take last goes on; "" is none
 	Enterprise     string
 	Tables         []*catalog.Table
+	Apart          bool // the target has begun without the rows of the source: what only that has is no difference, and nothing there is replaced
 	Fenced         bool // nobody writes the tenant's rows in the source, so that they need not be read in one snapshot
 
 	RangeRows  int            // at most, per range; 0 is 10,000
