@@ -3,6 +3,7 @@ package database_test
 import (
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/providers/database/catalog"
 	"github.com/bcc94042/instar/providers/database/databasetest"
 	"github.com/bcc94042/instar/providers/database/pg"
 )
@@ -87,9 +89,20 @@ func TestTheLeastPrivilegesAreEnough(t *testing.T) {
 		alter table public.settings add column sealed int default 0, add column open int default 0;
 		revoke select on public.settings from `+mover+`; grant select (enterprise_id, key, value, open) on public.settings to `+mover)
 	require.NoError(t, err)
+	_, err = byHand.Exec(t.Context(), `create table public.anothers (line text); grant select on public.anothers to `+mover)
+	require.NoError(t, err)
 	require.NoError(t, byHand.Close(t.Context()))
+	databasetest.Exec(t, super, `create table public.anothers (line text)`)
+	tables := s.p.Catalogue.Tables
+	s.p.Catalogue.Tables = maps.Clone(tables)
+	s.p.Catalogue.Tables["anothers"] = catalog.Rule{Kind: catalog.Child}
+	s.command("revert", `{"keepWrites":true}`)
+	require.Equal(t, machine.Ready, s.e.State)
+	require.Contains(t, s.e.LastError.Message, "anothers: the catalogue says that it is a child")
+	s.p.Catalogue.Tables = tables
 	s.revert(`{"keepWrites":true}`)
-	require.Equal(t, []string{"table hidden", "column sealed of settings"}, s.e.Data.(*machine.Data).Undone[0].LeftBehind, "nobody can say that they are empty")
+	databasetest.Exec(t, super, `drop table public.anothers`)
+	require.Equal(t, []string{"table anothers, which was not compared", "table hidden", "column sealed of settings"}, s.e.Data.(*machine.Data).Undone[0].LeftBehind, "nobody can say that they are empty")
 	require.Error(t, own.Ping(t.Context()), "its connections have ended")
 	require.Equal(t, "1", databasetest.Ask(t, super, `select count(*)::text from public.settings where key = 'since'`))
 

@@ -41,13 +41,16 @@ func TestARevertNamesATableWhoseRowsCannotBeToldAnyMore(t *testing.T) {
 			`alter table public.orders rename enterprise_id to owner`, `alter table public.orders rename owner to enterprise_id`,
 			[]string{"orders: the catalogue says that the column enterprise_id names the tenant", "lines: its foreign key " + link + " leads to orders"},
 		},
-		"column": {"names", catalog.Rule{Column: "enterprise_id"}, `alter table public.names rename enterprise_id to owner`, `alter table public.names rename owner to enterprise_id`, []string{"names: it has no column enterprise_id"}},
+		"keyless": {"names", catalog.Rule{}, `alter table public.names drop constraint names_pkey; drop index public.names_tenant`, `alter table public.names add primary key (name)`, []string{"names: it has no primary key"}}, // of the tenant by its column
+		"column":  {"names", catalog.Rule{Column: "enterprise_id"}, `alter table public.names rename enterprise_id to owner`, `alter table public.names rename owner to enterprise_id`, []string{"names: it has no column enterprise_id"}},
 	} {
 		t.Run(tenant, func(t *testing.T) {
 			t.Parallel()
 			s := setup(t, tenant)
 			s.p.Catalogue.Tables = maps.Clone(s.p.Catalogue.Tables)
-			s.p.Catalogue.Tables[c.table] = c.rule
+			if c.rule != (catalog.Rule{}) {
+				s.p.Catalogue.Tables[c.table] = c.rule
+			}
 			s.command("request", `{}`)
 			require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
 			target := s.p.Server.Address("tenant_"+tenant, "")
@@ -92,10 +95,15 @@ func TestARevertNamesATableOfNoRuleThatWasNotCompared(t *testing.T) {
 	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
 	s.twice = true
 	databasetest.Exec(t, s.p.Source, `alter table public.lines drop constraint lines_order_id_fkey; alter table public.names drop constraint names_pkey; drop index public.names_tenant`)
-	databasetest.Exec(t, s.p.Server.Address("tenant_unruled", ""), `truncate public.lines cascade; truncate public.names`)
+	databasetest.Exec(t, s.p.Server.Address("tenant_unruled", ""), `truncate public.lines cascade; truncate public.names; create table public.codes (code text);
+		do $$ begin for n in 1..20 loop execute format('create table public.a%1$s as select 1 as n', n); end loop; end $$`)
+	databasetest.Exec(t, s.p.Source, `create table public.codes (code text); insert into public.codes values ('x')`)
+	s.p.Catalogue.Tables = maps.Clone(s.p.Catalogue.Tables)
+	s.p.Catalogue.Tables["codes"] = catalog.Rule{Kind: catalog.Reference}
 	s.command("revert", `{"keepWrites":true}`)
 	require.Equal(t, machine.RolledBack, s.e.State, "%v", s.e.LastError)
-	require.Equal(t, []string{"table lines, which was not compared", "table remarks, which was not compared"}, s.e.Data.(*machine.Data).Undone[0].LeftBehind, "and not names, of which only others have rows")
+	left := s.e.Data.(*machine.Data).Undone[0].LeftBehind
+	require.Equal(t, []string{"table lines, which was not compared", "table remarks, which was not compared", "2 more"}, append(left[:2:2], left[len(left)-1]), "and not names, of which only others have rows, nor codes, which all share")
 	require.NotEmpty(t, databasetest.Rows(t, s.p.Source, "lines", "unruled"))
 }
 

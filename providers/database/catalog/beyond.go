@@ -22,9 +22,11 @@ type Own struct {
 
 // Beyond is what a comparison of the two with the tables of the report does not show: tables and columns that the shared one lacks, and tables that both have and that cannot be compared.
 type Beyond struct {
-	Uncompared []Problem // of the latter, with rows: if the configuration has a rule for them in either database, as the tenant may have deleted them in its own
+	Uncompared []Problem // of the latter, with rows: where it is known whose they are, or the configuration has a rule for them, in either database, as the tenant may have deleted them in its own
 	Columns    []Problem // of columns without a default, with values: one with a default has values by itself, and a table may have got its rows by a migration: of those nobody can tell who has written them
-	Behind     []string  // what holds something in the tenant's own, and tables of no rule that have rows in the shared one only, by name
+	Behind     []string  // by name: first tables of which it is not known whose they are, and that have rows in the shared one only, then what holds something in the tenant's own
+
+	unknown []string // the first of these
 }
 
 // Beyond looks for it.
@@ -53,6 +55,7 @@ func (o *Own) Beyond(ctx context.Context) (b Beyond, err error) {
 			return b, err
 		}
 	}
+	b.Behind = append(b.unknown, b.Behind...)
 	return b, nil
 }
 
@@ -69,30 +72,28 @@ func (o *Own) uncompared(ctx context.Context, i *inspection, t *Table, b *Beyond
 	if has {
 		b.Uncompared, b.Behind = append(b.Uncompared, why...), append(b.Behind, "table "+t.String())
 	}
-	if has || o.Shared == nil {
+	of := o.Report.Table(t.String())
+	if has || o.Shared == nil || of != nil && of.Kind == Reference { // to which others may have added
 		return nil
 	}
 	from := t.Quoted()
-	if of := o.Report.Table(t.String()); of != nil { // it lacks only a key
+	if of != nil { // it lacks only a key
 		from += " " + Alias + " where " + of.Where(o.Enterprise)
 	}
 	if has, err = exists(ctx, o.Shared, from); err != nil || !has {
 		return err
 	}
-	if _, ruled := o.Catalogue.Tables[t.String()]; ruled {
+	if _, ruled := o.Catalogue.Tables[t.String()]; ruled || of != nil {
 		b.Uncompared = append(b.Uncompared, why...)
 	} else {
-		b.Behind = append(b.Behind, fmt.Sprintf("table %s, which was not compared", t))
+		b.unknown = append(b.unknown, fmt.Sprintf("table %s, which was not compared", t))
 	}
 	return nil
 }
 
-// filled reports whether a table has rows, or may have some: where Postgres does not say, as this role may not read it, or not all of it.
+// filled reports whether a table has rows, or may have some.
 func (i *inspection) filled(ctx context.Context, t *Table) (bool, error) {
 	has, err := exists(ctx, i.conn, t.Quoted())
-	if refuses(err) {
-		return true, nil
-	}
 	return has || i.raw[t.oid].Policies, err
 }
 
@@ -103,7 +104,7 @@ type extra struct {
 	set      string // the condition of a row with another value
 }
 
-// valued names columns that the shared database lacks and that have values other than their default. One statement asks for all: it reads the whole table, and the tenant waits.
+// valued names columns that the shared database lacks and that have values other than their default. The tenant waits.
 func (i *inspection) valued(ctx context.Context, t, of *Table, b *Beyond) error {
 	columns, err := i.extra(ctx, t, of)
 	if err != nil || len(columns) == 0 {
@@ -165,14 +166,30 @@ func (i *inspection) extra(ctx context.Context, t, of *Table) (list []extra, err
 	return list, err
 }
 
-// anywhere reports which of some columns have values in any row.
-func (i *inspection) anywhere(ctx context.Context, t *Table, columns ...extra) (has []bool, err error) {
-	ask := make([]string, len(columns))
-	for n, c := range columns {
-		ask[n] = `coalesce(bool_or(` + c.set + `), false)`
+// anywhere reports which of some columns have values in any row. One statement asks for all, and does not stop at the first: it asks the first rows, where most values are found, and then all of them for the columns that have none there.
+func (i *inspection) anywhere(ctx context.Context, t *Table, columns ...extra) ([]bool, error) {
+	has := make([]bool, len(columns))
+	for _, most := range []string{"4096", "all"} {
+		var names, ask []string
+		var at []int
+		for n, c := range columns {
+			if !has[n] {
+				names, ask, at = append(names, pg.Ident(c.name)), append(ask, `coalesce(bool_or(`+c.set+`), false)`), append(at, n)
+			}
+		}
+		if len(at) == 0 {
+			break
+		}
+		var found []bool
+		err := i.conn.QueryRow(ctx, `select array[`+strings.Join(ask, ", ")+`] from (select `+strings.Join(names, ", ")+` from `+t.Quoted()+` limit `+most+`) t`).Scan(&found)
+		if err != nil {
+			return nil, err
+		}
+		for n := range at {
+			has[at[n]] = found[n]
+		}
 	}
-	err = i.conn.QueryRow(ctx, `select array[`+strings.Join(ask, ", ")+`] from `+t.Quoted()).Scan(&has)
-	return has, err
+	return has, nil
 }
 
 // refuses reports whether Postgres does not say, and will not do so later.
@@ -181,7 +198,11 @@ func refuses(err error) bool {
 	return pg.State(err) != "" && !again
 }
 
+// exists reports whether there are rows, or may be some: where Postgres does not say, as this role may not read them, or not all of them.
 func exists(ctx context.Context, conn *pgx.Conn, from string) (has bool, err error) {
 	err = conn.QueryRow(ctx, `select exists (select from `+from+`)`).Scan(&has)
+	if refuses(err) {
+		return true, nil
+	}
 	return has, err
 }
