@@ -17,7 +17,7 @@ import (
 	"github.com/bcc94042/instar/providers"
 )
 
-// patience is for how long nothing may come of a list. The client finds out after ten seconds that what it has asked was lost with its connection, and asks again.
+// patience is for how long nothing may come of a list.
 const patience = 15 * time.Second
 
 const (
@@ -33,58 +33,84 @@ const names = 16
 // scan gives what is said of each name of a bucket, in the order in which it was stored. A name that is written meanwhile may come again, also as one that was deleted: the last word holds. It does not use the object store of nats.go: that takes a list that was cut off for whole, of which an export would be one of a part, and waits for ever where
 // the last message is none of its own.
 func (o *ObjectStores) scan(ctx context.Context, bucket string, each func(*jetstream.ObjectInfo)) error {
-	of, every := wait.EachRequest(ctx), "$O."+bucket+".M.>"
-	st, err := o.JS.Stream(of, "OBJ_"+bucket)
+	st, err := o.JS.Stream(wait.EachRequest(ctx), "OBJ_"+bucket)
 	if err != nil {
 		return err
 	}
 	led(st)
+	within := cmp.Or(o.Patience, patience)
+	seen, end := uint64(0), time.Now().Add(within)
+	for try := 0; ; try++ {
+		before := seen
+		done, err := o.part(ctx, st, bucket, within, &seen, each)
+		if known := (*providers.Error)(nil); done || ctx.Err() != nil || errors.As(err, &known) || errors.Is(err, jetstream.ErrStreamNotFound) {
+			return err
+		}
+		if seen > before {
+			try, end = 0, time.Now().Add(within)
+		}
+		if time.Now().After(end) || !wait.Backoff(ctx, try) {
+			return fmt.Errorf("nothing more came of it for %s: %v", within, err) // the time that a request had is not that of ctx
+		}
+	}
+}
+
+// part scans on behind what was seen, until there is nothing more, which is done, or what reads it is interrupted: its node has gone, or messages were lost.
+func (o *ObjectStores) part(ctx context.Context, st jetstream.Stream, bucket string, within time.Duration, seen *uint64, each func(*jetstream.ObjectInfo)) (done bool, err error) {
+	of, every := wait.EachRequest(ctx), "$O."+bucket+".M.>"
 	// Each name has one message. The last of each would be chosen now, and the consumer would wait where one was deleted since. An ordered one makes itself anew for as long as that fails.
-	c, err := o.JS.CreateConsumer(of, "OBJ_"+bucket, jetstream.ConsumerConfig{FilterSubject: every, AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: inactive})
+	c, err := o.JS.CreateConsumer(of, "OBJ_"+bucket, jetstream.ConsumerConfig{
+		FilterSubject: every, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *seen + 1, AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: inactive,
+	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() {
 		gone, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = o.JS.DeleteConsumer(gone, "OBJ_"+bucket, c.CachedInfo().Name) // which ends by itself, too
 	}()
-	within, seen, given := cmp.Or(o.Patience, patience), uint64(0), uint64(0)
-	for left, end := c.CachedInfo().NumPending, time.Now().Add(within); ; {
+	given, end := uint64(0), time.Now().Add(within)
+	for left, caught := c.CachedInfo().NumPending, (time.Time{}); ; {
 		if left == 0 {
 			// A replica may not have all yet that the leader has, and what is written anew is deleted before it counts.
-			if _, err := st.GetMsg(of, seen+1, jetstream.WithGetMsgSubject(every)); errors.Is(err, jetstream.ErrMsgNotFound) {
-				return nil
+			if _, err := st.GetMsg(of, *seen+1, jetstream.WithGetMsgSubject(every)); errors.Is(err, jetstream.ErrMsgNotFound) {
+				return true, nil
 			}
-			left = 1
+			if caught.IsZero() {
+				caught = time.Now()
+			}
+			if left = 1; time.Since(caught) > within {
+				return true, providers.Errorf(providers.Unavailable, "the bucket %s is written faster than it is listed", bucket)
+			}
 		}
 		batch, err := c.Fetch(int(min(left, 500)), jetstream.FetchMaxWait(min(within, soon)))
 		if err != nil {
-			return err
+			return false, err
 		}
 		before := given
 		for m := range batch.Messages() {
 			meta, err := m.Metadata()
 			if err != nil {
-				return err
+				return false, err
 			}
 			if given++; meta.Sequence.Consumer != given {
-				return errors.New("a part of its list was lost")
+				return false, errors.New("a part of it was lost")
 			}
 			info := &jetstream.ObjectInfo{}
 			if err := json.Unmarshal(m.Data(), info); err != nil {
-				return providers.Errorf(providers.Invalid, "message %d of the stream OBJ_%s, which is to describe an object, is none of an object store; remove it (nats stream rmm OBJ_%[2]s %[1]d)", meta.Sequence.Stream, bucket)
+				return true, providers.Errorf(providers.Invalid, "message %d of the stream OBJ_%s, which is to describe an object, is none of an object store; remove it (nats stream rmm OBJ_%[2]s %[1]d)", meta.Sequence.Stream, bucket)
 			}
-			seen, left, info.ModTime = meta.Sequence.Stream, meta.NumPending, meta.Timestamp
+			*seen, left, info.ModTime = meta.Sequence.Stream, meta.NumPending, meta.Timestamp
 			each(info)
 		}
 		switch err := cmp.Or(ctx.Err(), batch.Error()); {
 		case err != nil:
-			return err
+			return false, err
 		case given > before:
 			end = time.Now().Add(within)
 		case time.Now().After(end):
-			return fmt.Errorf("nothing more came of it for %s", within)
+			return false, errors.New("nothing came")
 		default:
 			left = 0
 		}

@@ -89,7 +89,7 @@ func (p *parts) Close() error { return nil }
 
 // unread is why an object is not read. The time of a request that is over passes, other than that of ctx.
 func unread(ctx context.Context, bucket string, err error) error {
-	if ctx.Err() != nil {
+	if known := (*providers.Error)(nil); ctx.Err() != nil || errors.As(err, &known) {
 		return err
 	}
 	return providers.Errorf(providers.Unavailable, "cannot read the bucket %s: %v", bucket, err)

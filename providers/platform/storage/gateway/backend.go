@@ -44,6 +44,8 @@ func told(err error) error {
 	switch {
 	case errors.Is(err, storage.ErrFull):
 		return gofakes3.ErrorMessage(gofakes3.ErrEntityTooLarge, err.Error())
+	case providers.IsInvalid(err):
+		return gofakes3.ErrorMessage(gofakes3.ErrInvalidBucketState, err.Error())
 	case providers.IsUnavailable(err):
 		return gofakes3.ErrorMessage(gofakes3.ErrSlowDown, "the store does not answer")
 	}

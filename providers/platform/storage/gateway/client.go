@@ -98,8 +98,22 @@ const (
 	openTrailer    = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
 )
 
-// mostXML has room for 10,000 parts, or 1,000 of the longest names; what is longer is cut off, and no document.
+// mostXML has room for 10,000 parts, or 1,000 of the longest names. The library takes more, and counts what is in it when it has all of it.
 const mostXML = 3 << 20
+
+// document is a body of XML, which may have so many bytes.
+type document struct {
+	io.ReadCloser
+	left int
+}
+
+func (d *document) Read(p []byte) (int, error) {
+	n, err := d.ReadCloser.Read(p)
+	if d.left -= n; d.left < 0 {
+		return 0, gofakes3.ErrMaxMessageLengthExceeded
+	}
+	return n, err
+}
 
 // unserved is why a request that is signed is not taken; empty if it is. The library would store a body in chunks that it does not know as it comes, and spool a form to the disk of the server before it looks at the bucket.
 func unserved(r *http.Request) string {
@@ -122,11 +136,8 @@ func unserved(r *http.Request) string {
 	if q := r.URL.Query(); r.Method == http.MethodPost && q.Get("uploadId") == "" && !q.Has("uploads") && !q.Has("delete") { // as the library finds its way
 		return "forms are not taken"
 	}
-	if r.Method == http.MethodPost { // the library counts what is in it when it has all of it
-		r.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.LimitReader(r.Body, mostXML), r.Body}
+	if r.Method == http.MethodPost {
+		r.Body = &document{r.Body, mostXML}
 	}
 	return ""
 }

@@ -280,6 +280,27 @@ func TestACopyFromWhatIsEncoded(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, status, text)
 }
 
+func TestADocumentHasItsBound(t *testing.T) {
+	w := start(t)
+	put(t, w.acme(t), "kept", nil, minio.PutObjectOptions{})
+	sum := sha256.Sum256([]byte("another document"))
+	text := "<Delete><Object><Key>kept</Key></Object></Delete>" + strings.Repeat(" ", 3<<20)
+	status, answer := w.signed(t, "POST", "/tenant-acme?delete", text, map[string]string{"X-Amz-Content-Sha256": hex.EncodeToString(sum[:])})
+	require.Equal(t, http.StatusBadRequest, status, answer)
+	require.Contains(t, answer, "MaxMessageLengthExceeded")
+	require.Equal(t, uint64(1), w.messages(t))
+}
+
+// What is no description of an object is told, also to clients, who can do nothing about it and need not try again.
+func TestABucketThatCannotBeListedSaysSo(t *testing.T) {
+	w := start(t)
+	_, err := w.JS.Publish(t.Context(), "$O.tenant-acme.M.x", []byte("none"))
+	require.NoError(t, err)
+	status, answer := w.signed(t, "GET", "/tenant-acme", "", nil)
+	require.Equal(t, http.StatusConflict, status)
+	require.Contains(t, answer, "nats stream rmm OBJ_tenant-acme 1")
+}
+
 // What was not read of a request is not the next one.
 func TestTheRestOfARequestIsNone(t *testing.T) {
 	w := start(t)

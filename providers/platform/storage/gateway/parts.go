@@ -152,6 +152,7 @@ func (b *backend) CompleteMultipartUpload(ctx context.Context, bucket, key strin
 	if err != nil {
 		return "", "", err
 	}
+	b.uploads.end(from(ctx), id)
 	_ = b.removed(ctx, o, id) // the object is there; what stays of its parts is removed by Tidy
 	return "", quoted(md5Of(i)), nil
 }
