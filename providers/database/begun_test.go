@@ -2,12 +2,15 @@ package database_test
 
 import (
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database/databasetest"
+	"github.com/bcc94042/instar/providers/database/pg"
 )
 
 // An instance that has begun without rows (data: new) has moved none: those that the shared database has of its tenant stay as they are, whatever becomes of what was written since.
@@ -58,4 +61,37 @@ func TestARollbackOfAnInstanceThatBeganWithoutRowsLeavesThoseOfTheSharedDatabase
 			require.Equal(t, before, databasetest.Everything(t, s.p.Source))
 		})
 	}
+}
+
+// While it is not known whether what was written has come back, the tenant stays out: what it changed meanwhile could not be told from what was never moved. What all share was never made the same, and refuses nothing.
+func TestATenantStaysOutWhileItIsUnknownWhatHasComeBack(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var through, lost, in bool
+	var f *faulty
+	f = setupFaulty(t, "unknown", func(sql string) databasetest.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if lost {
+			in = in || f.enter(f.e.Data.(*machine.Data).Database.Credentials) == nil
+		}
+		through = through || strings.Contains(sql, "set_config('instar.fence'")
+		if !through || lost || !strings.HasPrefix(strings.ToLower(sql), "commit") {
+			return databasetest.None
+		}
+		lost = true
+		return databasetest.Lost
+	}, none)
+	f.as = "instance_provisioning"
+	f.p.Told = refusesOwn
+	f.command("request", `{"allowEmpty":true}`)
+	require.Equal(t, machine.Failed, f.e.State)
+	databasetest.Exec(t, pg.Address{DSN: f.target.DSN, Database: "tenant_unknown"}, `truncate public.orders, public.settings, public.names, public.countries, instar.moved cascade;
+		insert into public.countries values ('xx', 'Another'); insert into public.settings values ('unknown', 'since', 'x')`)
+	f.command("rollback", `{"keepWrites":true}`)
+	require.Equal(t, machine.RolledBack, f.e.State, "%+v", f.e.Data.(*machine.Data).Undone)
+	require.True(t, lost)
+	require.False(t, in)
+	require.Contains(t, f.e.Data.(*machine.Data).Undone[0].LeftBehind, "1 rows of countries")
+	require.Equal(t, "1", databasetest.Ask(t, f.source, `select count(*)::text from public.settings where key = 'since'`))
 }
