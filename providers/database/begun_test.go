@@ -2,8 +2,10 @@ package database_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,6 +22,7 @@ func TestARollbackOfAnInstanceThatBeganWithoutRowsLeavesThoseOfTheSharedDatabase
 	const order = `insert into public.orders (id, enterprise_id, total) overriding system value values (%d, '%%[1]s', 7)`
 	for tenant, c := range map[string]struct{ wrote, told, taken, mends string }{
 		"nothing":  {},
+		"seeded":   {},
 		"another":  {since, "written since the switch: 1 rows of settings;", "", ""},
 		"numbered": {since + `; ` + fmt.Sprintf(order, 1), "1 rows of orders, 1 rows of settings;", "table orders: rows that the tenant has written have keys that other rows have", `delete from public.orders; ` + fmt.Sprintf(order, 1000000)},
 		"keyed":    {since + `; insert into public.settings values ('%[1]s', 'Key 1', 'mine')`, "2 rows of settings;", "table settings: rows that the tenant has written have keys that other rows have", `delete from public.settings where key = 'Key 1'`},
@@ -35,6 +38,9 @@ func TestARollbackOfAnInstanceThatBeganWithoutRowsLeavesThoseOfTheSharedDatabase
 			s.twice = true
 			target := s.p.Server.Address("tenant_"+tenant, "")
 			databasetest.Exec(t, target, `truncate public.orders, public.settings, public.names, public.countries, instar.moved cascade`) // as the machine of instances leaves it
+			if tenant == "seeded" {                                                                                                       // by its version, otherwise than the shared database has it
+				databasetest.Exec(t, target, `insert into public.countries values ('xx', 'Another')`)
+			}
 			before := databasetest.Everything(t, s.p.Source)
 			if c.wrote != "" {
 				databasetest.Exec(t, target, fmt.Sprintf(c.wrote, tenant))
@@ -56,6 +62,7 @@ func TestARollbackOfAnInstanceThatBeganWithoutRowsLeavesThoseOfTheSharedDatabase
 				s.command("rollback", `{}`)
 			}
 			require.Equal(t, machine.RolledBack, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
+			require.Equal(t, tenant == "seeded", slices.Contains(s.e.Data.(*machine.Data).Undone[0].LeftBehind, "1 rows of countries"))
 			came := databasetest.Ask(t, s.p.Source, `with gone as (delete from public.settings where key = 'since' returning 1), more as (delete from public.orders where id = 1000000 returning 1) select (select count(*) from gone)::text`)
 			require.Equal(t, map[bool]string{true: "1", false: "0"}[c.wrote != ""], came)
 			require.Equal(t, before, databasetest.Everything(t, s.p.Source))
@@ -63,11 +70,12 @@ func TestARollbackOfAnInstanceThatBeganWithoutRowsLeavesThoseOfTheSharedDatabase
 	}
 }
 
-// While it is not known whether what was written has come back, the tenant stays out: what it changed meanwhile could not be told from what was never moved. What all share was never made the same, and refuses nothing.
+// While it is not known whether what was written has come back, and only then, the tenant stays out: what it changed meanwhile could not be told from what was never moved.
 func TestATenantStaysOutWhileItIsUnknownWhatHasComeBack(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var through, lost, in bool
+	var on atomic.Bool
 	var f *faulty
 	f = setupFaulty(t, "unknown", func(sql string) databasetest.Fault {
 		mu.Lock()
@@ -75,7 +83,7 @@ func TestATenantStaysOutWhileItIsUnknownWhatHasComeBack(t *testing.T) {
 		if lost {
 			in = in || f.enter(f.e.Data.(*machine.Data).Database.Credentials) == nil
 		}
-		through = through || strings.Contains(sql, "set_config('instar.fence'")
+		through = on.Load() && (through || strings.Contains(sql, "set_config('instar.fence'"))
 		if !through || lost || !strings.HasPrefix(strings.ToLower(sql), "commit") {
 			return databasetest.None
 		}
@@ -87,11 +95,21 @@ func TestATenantStaysOutWhileItIsUnknownWhatHasComeBack(t *testing.T) {
 	f.command("request", `{"allowEmpty":true}`)
 	require.Equal(t, machine.Failed, f.e.State)
 	databasetest.Exec(t, pg.Address{DSN: f.target.DSN, Database: "tenant_unknown"}, `truncate public.orders, public.settings, public.names, public.countries, instar.moved cascade;
-		insert into public.countries values ('xx', 'Another'); insert into public.settings values ('unknown', 'since', 'x')`)
+		insert into public.countries values ('xx', 'Another'); insert into public.settings values ('unknown', 'none', 'none'); insert into public.settings values ('unknown', 'since', 'x')`)
+	databasetest.Exec(t, f.source, `alter table public.settings add check (value <> 'none')`)
+	refused := func(says, mends string) {
+		f.command("rollback", `{"keepWrites":true}`)
+		require.Equal(t, machine.RollbackStuck, f.e.Data.(*machine.Data).Phase)
+		require.Contains(t, f.e.Data.(*machine.Data).Undone[0].Error, says)
+		require.NoError(t, f.enter(f.e.Data.(*machine.Data).Database.Credentials), "it is known that nothing has come back")
+		databasetest.Exec(t, pg.Address{DSN: f.target.DSN, Database: "tenant_unknown"}, mends)
+	}
+	refused("tables that all tenants share are not the same in both databases: 1 rows of countries", `delete from public.countries`)
+	refused("violates check constraint", `delete from public.settings where key = 'none'`)
+	on.Store(true)
 	f.command("rollback", `{"keepWrites":true}`)
 	require.Equal(t, machine.RolledBack, f.e.State, "%+v", f.e.Data.(*machine.Data).Undone)
 	require.True(t, lost)
 	require.False(t, in)
-	require.Contains(t, f.e.Data.(*machine.Data).Undone[0].LeftBehind, "1 rows of countries")
 	require.Equal(t, "1", databasetest.Ask(t, f.source, `select count(*)::text from public.settings where key = 'since'`))
 }

@@ -250,7 +250,8 @@ func (j *job) bringBack(ctx context.Context) error {
 	if err := j.unseenTables(ctx); err != nil {
 		return err
 	}
-	if err := j.everybodys(ctx); err != nil {
+	apart, err := j.everybodys(ctx)
+	if err != nil {
 		return err
 	}
 	j.mover.Tables = j.comparable(catalog.Tenant, catalog.Child)
@@ -261,35 +262,38 @@ func (j *job) bringBack(ctx context.Context) error {
 	if j.body.Writes != machine.KeepWrites {
 		return pg.Refuse("the tenant has written since the switch: %s; keepWrites copies that back, discardWrites leaves it behind", told(found))
 	}
+	if len(apart) > 0 {
+		return pg.Refuse("tables that all tenants share are not the same in both databases: %s; what the tenant has written may refer to them: bring them into line by hand, or discardWrites leaves that behind", told(apart))
+	}
 	if err := j.source.Fence(ctx, j.report.Tables); err != nil { // which lets this one through
 		return err
 	}
 	err = j.mover.Back(ctx, found, func(tx pgx.Tx) error { return j.source.Through(ctx, tx) })
-	if refused := (*pg.RefusedError)(nil); err != nil && j.unmoved() && !errors.As(err, &refused) {
-		// It may be committed: the next try finds the rows on both sides, as long as the tenant changes none. They would not be told from those that were never moved.
+	if j.unmoved() && errors.Is(err, mover.ErrUnknown) {
+		// The next try finds the rows on both sides, as long as the tenant changes none. They would not be told from those that were never moved.
 		err = fmt.Errorf("%w: %w", errShut, err)
 	}
 	return err
 }
 
 // everybodys refuses to bring back what the tenant has in tables that are copied whole, and the shared database has not: others read them there, too. What only that has was added since. Where nothing was
-// moved they never were the same, and are told.
-func (j *job) everybodys(ctx context.Context) error {
+// moved they never were the same: what is apart is told, and is in the way of rows that may refer to it.
+func (j *job) everybodys(ctx context.Context) (apart []*mover.Keys, err error) {
 	j.mover.Tables = j.comparable(catalog.Reference)
 	found, _, err := j.mover.Differences(ctx)
 	if err == nil {
 		found, err = j.mover.Targets(ctx, found)
 	}
 	if err != nil || len(found) == 0 {
-		return err
+		return nil, err
 	}
-	if j.unmoved() {
-		for _, k := range found {
-			j.behind = append(j.behind, fmt.Sprintf("%d rows of %s", k.Len(), k.Table))
-		}
-		return nil
+	if !j.unmoved() {
+		return nil, pg.Refuse("tables that all tenants share are not the same since the switch: %s; bring them into line by hand in one of the two databases, or discardWrites leaves that behind", told(found))
 	}
-	return pg.Refuse("tables that all tenants share are not the same since the switch: %s; bring them into line by hand in one of the two databases, or discardWrites leaves that behind", told(found))
+	for _, k := range found {
+		j.behind = append(j.behind, fmt.Sprintf("%d rows of %s", k.Len(), k.Table))
+	}
+	return found, nil
 }
 
 // told says how many rows of which tables there are.

@@ -2,6 +2,7 @@ package mover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -264,7 +265,7 @@ func (m *Mover) Settle(ctx context.Context, of []*Keys) (repaired int, left []*K
 
 // Back copies rows from the target into the source, in one transaction of the source, which begins with take: parents come before their
 // children, and go after them. No trigger of the source fires but those that always do. A key that another tenant has taken, or where nothing is replaced any other row, is refused. Its sequences go ahead first: whoever repeats it after the commit finds the rows there, and
-// does not look at sequences again.
+// does not look at sequences again. [ErrUnknown] says that the commit has no answer; with any other error nothing was changed.
 func (m *Mover) Back(ctx context.Context, of []*Keys, take func(pgx.Tx) error) error {
 	replica := *m
 	replica.Source.Replica = true
@@ -272,13 +273,31 @@ func (m *Mover) Back(ctx context.Context, of []*Keys, take func(pgx.Tx) error) e
 		if err := m.ahead(ctx, source, target, of); err != nil {
 			return err
 		}
-		return pgx.BeginFunc(ctx, source, func(tx pgx.Tx) error {
-			if err := take(tx); err != nil {
-				return err
-			}
-			return m.back(ctx, tx, source, target, of)
-		})
+		tx, err := source.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // of what is not committed
+		if err := take(tx); err != nil {
+			return err
+		}
+		if err := m.back(ctx, tx, source, target, of); err != nil {
+			return err
+		}
+		return committed(tx.Commit(ctx))
 	})
+}
+
+// ErrUnknown says that a commit has no answer.
+var ErrUnknown = errors.New("it is not known whether it was committed")
+
+// committed is the error of a commit: where the server has answered, other than that it ends, nothing was.
+func committed(err error) error {
+	state := pg.State(err)
+	if err == nil || errors.Is(err, pgx.ErrTxCommitRollback) || state != "" && !strings.HasPrefix(state, "57") && !strings.HasPrefix(state, "08") {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
 func (m *Mover) back(ctx context.Context, tx pgx.Tx, source, target *pgx.Conn, of []*Keys) error {
