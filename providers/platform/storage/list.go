@@ -22,6 +22,7 @@ const patience = 15 * time.Second
 
 const (
 	soon     = 250 * time.Millisecond // without anything, after which it is asked whether anything is left
+	lost     = 2 * time.Second        // without anything, after which what reads a list is replaced
 	inactive = 30 * time.Second       // after which the server ends what reads a list, where it was not told to
 )
 
@@ -70,19 +71,20 @@ func (o *ObjectStores) part(ctx context.Context, st jetstream.Stream, bucket str
 		defer cancel()
 		_ = o.JS.DeleteConsumer(gone, "OBJ_"+bucket, c.CachedInfo().Name) // which ends by itself, too
 	}()
-	given, end := uint64(0), time.Now().Add(within)
+	given, end, idle := uint64(0), time.Now().Add(min(within, lost)), false
 	for left, caught := c.CachedInfo().NumPending, (time.Time{}); ; {
 		if left == 0 {
 			// A replica may not have all yet that the leader has, and what is written anew is deleted before it counts.
-			if _, err := st.GetMsg(of, *seen+1, jetstream.WithGetMsgSubject(every)); errors.Is(err, jetstream.ErrMsgNotFound) {
+			switch _, err := st.GetMsg(of, *seen+1, jetstream.WithGetMsgSubject(every)); {
+			case errors.Is(err, jetstream.ErrMsgNotFound):
 				return true, nil
-			}
-			if caught.IsZero() {
+			case err != nil || idle: // it is slow, or away
+			case caught.IsZero():
 				caught = time.Now()
-			}
-			if left = 1; time.Since(caught) > within {
+			case time.Since(caught) > within:
 				return true, providers.Errorf(providers.Unavailable, "the bucket %s is written faster than it is listed", bucket)
 			}
+			left = 1
 		}
 		batch, err := c.Fetch(int(min(left, 500)), jetstream.FetchMaxWait(min(within, soon)))
 		if err != nil {
@@ -102,17 +104,20 @@ func (o *ObjectStores) part(ctx context.Context, st jetstream.Stream, bucket str
 				return true, providers.Errorf(providers.Invalid, "message %d of the stream OBJ_%s, which is to describe an object, is none of an object store; remove it (nats stream rmm OBJ_%[2]s %[1]d)", meta.Sequence.Stream, bucket)
 			}
 			*seen, left, info.ModTime = meta.Sequence.Stream, meta.NumPending, meta.Timestamp
+			if left > 0 {
+				caught = time.Time{}
+			}
 			each(info)
 		}
 		switch err := cmp.Or(ctx.Err(), batch.Error()); {
 		case err != nil:
 			return false, err
 		case given > before:
-			end = time.Now().Add(within)
-		case time.Now().After(end):
+			end, idle = time.Now().Add(min(within, lost)), false
+		case time.Now().After(end): // what was sent may have been lost with a connection, and is not sent again
 			return false, errors.New("nothing came")
 		default:
-			left = 0
+			left, idle = 0, true
 		}
 	}
 }
