@@ -107,11 +107,11 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	})
 	front := px.Server()
 	front.TLSConfig = certs.TLS()
-	serve(ctx, h, limits.Listen(secure, held.secure, nil), t.synced, "the proxy for domains", front)
+	Serve(ctx, h, limits.Listen(secure, held.secure, nil), t.synced, "the proxy for domains", front)
 	if clear != nil {
 		challenges := px.Server()
 		challenges.Handler = certs.Challenges(toHTTPS(px.Serves))
-		serve(ctx, h, limits.Listen(clear, held.clear, nil), t.synced, "the listener for challenges", challenges)
+		Serve(ctx, h, limits.Listen(clear, held.clear, nil), t.synced, "the listener for challenges", challenges)
 	}
 	h.Role(ctx, Role, func(ctx context.Context) error {
 		for ctx.Err() == nil {

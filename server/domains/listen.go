@@ -23,6 +23,19 @@ type listener struct {
 }
 
 func listen(h *server.Host, addr string) (*listener, error) {
+	l, err := Listen(h, addr)
+	if err != nil {
+		return nil, err
+	}
+	port := 0
+	if at, ok := l.Addr().(*net.TCPAddr); ok {
+		port = at.Port
+	}
+	return &listener{l, port}, nil
+}
+
+// Listen listens for the server, which nothing is to be talked into speaking to by its own proxy.
+func Listen(h *server.Host, addr string) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	if errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("cannot listen on %s: %w: a port below 1024 takes the capability CAP_NET_BIND_SERVICE (docs/operations.md, systemd)", addr, err)
@@ -31,11 +44,7 @@ func listen(h *server.Host, addr string) (*listener, error) {
 		return nil, fmt.Errorf("cannot listen on %s: %w", addr, err)
 	}
 	h.Listens(l.Addr().String())
-	port := 0
-	if at, ok := l.Addr().(*net.TCPAddr); ok {
-		port = at.Port
-	}
-	return &listener{l, port}, nil
+	return l, nil
 }
 
 // pools bound what clients take of this server: each may need a connection to a target, and the API and the streams need files as well.
@@ -73,14 +82,16 @@ func (p *pools) admit(address, host string) (leave func(), err error) {
 	return func() { site(); client() }, nil
 }
 
-// serve serves from when the routes are known until the server stops. Its requests end then, or after the time to drain.
-func serve(ctx context.Context, h *server.Host, l net.Listener, known <-chan struct{}, what string, s *http.Server) {
+// Serve serves from when known is closed, at once where it is nil, until the server stops. Its requests end then, or after the time to drain.
+func Serve(ctx context.Context, h *server.Host, l net.Listener, known <-chan struct{}, what string, s *http.Server) {
 	s.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
 	h.Go(ctx, what, func(ctx context.Context) error {
-		select {
-		case <-known:
-		case <-ctx.Done():
-			return nil
+		if known != nil {
+			select {
+			case <-known:
+			case <-ctx.Done():
+				return nil
+			}
 		}
 		err := error(nil)
 		if s.TLSConfig != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/bcc94042/instar/providers/platform/storage/gateway"
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
+	front "github.com/bcc94042/instar/server/domains"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -123,11 +124,10 @@ func unreached(p *config.Platform) string {
 // serveGateway serves until the server stops, and is the URL under which releases reach it. Beyond loopback it has the certificate of the API.
 func serveGateway(ctx context.Context, h *server.Host, g http.Handler) (string, error) {
 	listen, endpoint := h.Config.Platform.Storage.Listen, h.Config.Platform.Storage.Endpoint
-	l, err := net.Listen("tcp", listen)
+	l, err := front.Listen(h, listen)
 	if err != nil {
 		return "", fmt.Errorf("platform.storage.listen: %w: set another address, or none (\"\")", err)
 	}
-	h.Listens(l.Addr().String())
 	s, scheme := &http.Server{Handler: g, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}, "http"
 	if t := h.Config.HTTP.TLS; !config.Loopback(listen) && t.Cert != "" {
 		if s.TLSConfig, err = server.ListenerTLS(config.TLS{Cert: t.Cert, Key: t.Key}, h.Log); err != nil {
@@ -136,24 +136,7 @@ func serveGateway(ctx context.Context, h *server.Host, g http.Handler) (string, 
 		scheme, s.Protocols = "https", &http.Protocols{}
 		s.Protocols.SetHTTP1(true) // each request has a connection, and so deadlines of its own
 	}
-	h.OnStop("the gateway to buckets", func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-		defer cancel()
-		if s.Shutdown(ctx) != nil {
-			return s.Close()
-		}
-		return nil
-	})
-	h.Go(ctx, "the gateway to buckets", func(context.Context) error {
-		serve := s.Serve
-		if s.TLSConfig != nil {
-			serve = func(l net.Listener) error { return s.ServeTLS(l, "", "") }
-		}
-		if err := serve(limits.Listen(l, limits.NewPool("storage-connections", connections), nil)); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("the gateway to buckets: %w", err)
-		}
-		return nil
-	})
+	front.Serve(ctx, h, limits.Listen(l, limits.NewPool("storage-connections", connections), nil), nil, "the gateway to buckets", s)
 	if endpoint == config.DefaultStore {
 		host, _, _ := net.SplitHostPort(listen) // was checked; a certificate may have it
 		_, port, err := net.SplitHostPort(l.Addr().String())

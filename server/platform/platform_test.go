@@ -248,6 +248,14 @@ func (w *world) jetStream() jetstream.JetStream {
 	return js
 }
 
+// What it serves ends when it is told to stop.
+func TestTheServerStops(t *testing.T) {
+	t.Parallel()
+	w := setup(t, "21900-21999")
+	w.Start()
+	w.Stop()
+}
+
 // kill -9 of the server while the application starts; the next one goes on with that process.
 func TestAKilledServerGoesOnWithTheReleaseThatStarts(t *testing.T) {
 	w := setup(t, "21100-21199")

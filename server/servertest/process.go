@@ -11,7 +11,9 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -38,7 +40,9 @@ func Main(o server.Options) {
 			return nil
 		}
 		go func() { _, _ = io.Copy(io.Discard, os.Stdin); os.Exit(3) }() // the test has ended without killing it
-		err = server.Run(context.Background(), cfg, o)
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		defer stop()
+		err = server.Run(ctx, cfg, o)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -118,6 +122,13 @@ func (p *Process) Kill() {
 		_ = p.cmd.Process.Kill()
 		_ = p.cmd.Wait()
 	}
+}
+
+// Stop tells it to stop, which it is to do in order, and before anything of it is given up.
+func (p *Process) Stop() {
+	p.T.Helper()
+	require.NoError(p.T, p.cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(p.T, p.cmd.Wait())
 }
 
 // Ask sends JSON to a server, and returns the status and the JSON of the answer.
