@@ -33,12 +33,9 @@ const names = 16
 
 // scan gives what is said of each name of a bucket, in the order in which it was stored. A name that is written meanwhile may come again, also as one that was deleted: the last word holds. It does not use the object store of nats.go: that takes a list that was cut off for whole, of which an export would be one of a part, and waits for ever where
 // the last message is none of its own.
-func (o *ObjectStores) scan(ctx context.Context, bucket string, each func(*jetstream.ObjectInfo)) error {
-	st, err := o.JS.Stream(wait.EachRequest(ctx), "OBJ_"+bucket)
-	if err != nil {
-		return err
-	}
-	led(st)
+//
+// The stream is [led].
+func (o *ObjectStores) scan(ctx context.Context, st jetstream.Stream, bucket string, each func(*jetstream.ObjectInfo)) error {
 	within := cmp.Or(o.Patience, patience)
 	seen, end := uint64(0), time.Now().Add(within)
 	for try := 0; ; try++ {
@@ -123,23 +120,25 @@ func (o *ObjectStores) part(ctx context.Context, st jetstream.Stream, bucket str
 }
 
 // list is what is said of the objects of a bucket. One that is not plausible is read again: what it was compared with is of a later time.
-func (o *ObjectStores) list(ctx context.Context, bucket string) (all []*jetstream.ObjectInfo, err error) {
+func (o *ObjectStores) list(ctx context.Context, st jetstream.Stream, bucket string) (all []*jetstream.ObjectInfo, err error) {
+	var implausible error
 	for range 2 {
 		last := map[string]*jetstream.ObjectInfo{}
-		if err := o.scan(ctx, bucket, func(info *jetstream.ObjectInfo) { last[info.Name] = info }); err != nil {
+		if err := o.scan(ctx, st, bucket, func(info *jetstream.ObjectInfo) { last[info.Name] = info }); err != nil {
 			return nil, err
 		}
 		all = slices.DeleteFunc(slices.Collect(maps.Values(last)), func(info *jetstream.ObjectInfo) bool { return info.Deleted })
 		slices.SortFunc(all, func(x, y *jetstream.ObjectInfo) int { return cmp.Compare(x.Name, y.Name) })
-		var st jetstream.Stream
-		if st, err = o.JS.Stream(wait.EachRequest(ctx), "OBJ_"+bucket); err != nil {
+		now, err := st.Info(wait.EachRequest(ctx))
+		if err != nil {
 			return nil, err
 		}
-		if err = plausible(all, st.CachedInfo().State.Bytes); err == nil {
-			break
+		led(st)
+		if implausible = plausible(all, now.State.Bytes); implausible == nil {
+			return all, nil
 		}
 	}
-	return all, err
+	return nil, implausible
 }
 
 // plausible fails where objects have more than all of the bucket, which would fill a disk. Names of the same parts are counted once, by the largest size. Of links, and of what has no id, nothing is read.

@@ -54,7 +54,7 @@ func led(st jetstream.Stream) { st.CachedInfo().Config.AllowDirect = false }
 
 // Each gives what is said of each name, as it is read. A name that is written meanwhile may come again, also as one that was deleted: the last word holds.
 func (b *Objects) Each(ctx context.Context, each func(*jetstream.ObjectInfo)) error {
-	if err := b.store.scan(ctx, b.bucket, each); err != nil {
+	if err := b.store.scan(ctx, b.st, b.bucket, each); err != nil {
 		return unread(ctx, b.bucket, err)
 	}
 	return nil
@@ -67,7 +67,7 @@ func IsObject(info *jetstream.ObjectInfo) bool {
 
 // Open reads an object as it was found. What it gives fails where the object is replaced meanwhile.
 func (b *Objects) Open(ctx context.Context, info *jetstream.ObjectInfo) (io.ReadCloser, error) {
-	return b.store.open(ctx, b.bucket, info)
+	return open(ctx, b.st, b.bucket, info)
 }
 
 // Find is an object, or NotFound.

@@ -44,16 +44,11 @@ func isID(id string) bool {
 
 var errChanged = errors.New("it has changed meanwhile, or was never whole")
 
-// open reads an object as it was listed.
-func (o *ObjectStores) open(ctx context.Context, bucket string, info *jetstream.ObjectInfo) (io.ReadCloser, error) {
+// open reads an object as it was listed. The stream is [led].
+func open(ctx context.Context, st jetstream.Stream, bucket string, info *jetstream.ObjectInfo) (io.ReadCloser, error) {
 	if !isID(info.NUID) {
 		return nil, fmt.Errorf("its id %.100q is none", info.NUID)
 	}
-	st, err := o.JS.Stream(wait.EachRequest(ctx), "OBJ_"+bucket)
-	if err != nil {
-		return nil, unread(ctx, bucket, err)
-	}
-	led(st)
 	return &parts{ctx: wait.EachRequest(ctx), of: st, bucket: bucket, subject: "$O." + bucket + ".C." + info.NUID, digest: info.Digest, left: info.Size, next: 1, sum: sha256.New()}, nil
 }
 

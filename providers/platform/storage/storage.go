@@ -146,7 +146,12 @@ func (o *ObjectStores) Delete(ctx context.Context, name, owner string) error {
 
 // Read gives all objects, and links, and nothing of uploads that are not complete.
 func (o *ObjectStores) Read(ctx context.Context, b Bucket, each func(Object) error) error {
-	list, err := o.list(ctx, b.Name)
+	st, err := o.JS.Stream(wait.EachRequest(ctx), "OBJ_"+b.Name)
+	var list []*jetstream.ObjectInfo
+	if err == nil {
+		led(st)
+		list, err = o.list(ctx, st, b.Name)
+	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return providers.Errorf(providers.NotFound, "there is no bucket %s", b.Name)
 	}
@@ -161,7 +166,7 @@ func (o *ObjectStores) Read(ctx context.Context, b Bucket, each func(Object) err
 		if info.Opts != nil && info.Opts.Link != nil {
 			at.Link = &Link{Bucket: info.Opts.Link.Bucket, Object: info.Opts.Link.Name}
 		}
-		at.Open = func() (io.ReadCloser, error) { return o.open(ctx, b.Name, info) }
+		at.Open = func() (io.ReadCloser, error) { return open(ctx, st, b.Name, info) }
 		if err := each(at); err != nil {
 			return err
 		}

@@ -32,8 +32,8 @@ func (b *backend) open(ctx context.Context, name string) (*storage.Objects, erro
 	if name == "" || name != of.name {
 		return nil, gofakes3.BucketNotFound(name)
 	}
-	o, err := b.stores.Objects(ctx, name, of.owner)
-	if providers.IsNotFound(err) || err == nil && o.Made != of.made {
+	o, err := of.open(ctx, b.stores)
+	if providers.IsNotFound(err) {
 		return nil, gofakes3.BucketNotFound(name)
 	}
 	return o, told(err)

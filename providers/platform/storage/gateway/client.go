@@ -115,15 +115,12 @@ func (d *document) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unserved is why a request that is signed is not taken; empty if it is. The library would store a body in chunks that it does not know as it comes, and spool a form to the disk of the server before it looks at the bucket.
+// unserved is why a request that is signed is not taken; empty if it is, and was made one that the library takes for what it is. That would store a body in chunks that it does not know as it comes, and spool a form to the disk
+// of the server before it looks at the bucket.
 func unserved(r *http.Request) string {
-	r.Header.Del("X-Amz-Checksum-Algorithm")                                                                                  // says which one follows, and the library takes it for one
-	if source := r.Header.Get("X-Amz-Copy-Source"); source != "" && !strings.Contains(strings.TrimPrefix(source, "/"), "/") { // encodeURIComponent encodes the one between bucket and key, too
-		source, version, _ := strings.Cut(source, "?")
-		if decoded, err := url.QueryUnescape(source); err == nil && version == "" {
-			bucket, key, _ := strings.Cut(strings.TrimPrefix(decoded, "/"), "/")
-			r.Header.Set("X-Amz-Copy-Source", bucket+"/"+url.QueryEscape(key))
-		}
+	r.Header.Del("X-Amz-Checksum-Algorithm") // says which one follows, and the library takes it for one
+	if source := r.Header.Get("X-Amz-Copy-Source"); source != "" {
+		r.Header.Set("X-Amz-Copy-Source", slashed(source))
 	}
 	switch form := r.Header.Get("X-Amz-Content-Sha256"); {
 	case form == chunkedTrailer: // which is the same to who compares no signature of a chunk
@@ -133,13 +130,25 @@ func unserved(r *http.Request) string {
 	case len(form) == hex.EncodedLen(sha256.Size):
 		r.Body = &summed{ReadCloser: r.Body, sum: sha256.New(), want: strings.ToLower(form), left: r.ContentLength}
 	}
-	if q := r.URL.Query(); r.Method == http.MethodPost && q.Get("uploadId") == "" && !q.Has("uploads") && !q.Has("delete") { // as the library finds its way
+	if r.Method != http.MethodPost {
+		return ""
+	}
+	if q := r.URL.Query(); q.Get("uploadId") == "" && !q.Has("uploads") && !q.Has("delete") { // as the library finds its way
 		return "forms are not taken"
 	}
-	if r.Method == http.MethodPost {
-		r.Body = &document{r.Body, mostXML}
-	}
+	r.Body = &document{r.Body, mostXML}
 	return ""
+}
+
+// slashed is where an object is copied from with a slash behind the bucket, which encodeURIComponent encodes, too.
+func slashed(source string) string {
+	path, version, _ := strings.Cut(source, "?")
+	decoded, err := url.QueryUnescape(path)
+	if strings.Contains(strings.TrimPrefix(source, "/"), "/") || err != nil || version != "" {
+		return source
+	}
+	bucket, key, _ := strings.Cut(strings.TrimPrefix(decoded, "/"), "/")
+	return bucket + "/" + url.QueryEscape(key)
 }
 
 // summed is a body whose digest was signed.

@@ -10,6 +10,7 @@ import (
 	"github.com/rclone/gofakes3/signature"
 
 	"github.com/bcc94042/instar/internal/panics"
+	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/platform/storage"
 )
 
@@ -19,18 +20,17 @@ type Room func(bucket string) (leave func(), err error)
 // Gateway answers requests of clients of S3.
 type Gateway struct {
 	keys    *Keys
-	stores  *storage.ObjectStores
+	room    Room
 	log     *slog.Logger
+	backend *backend
 	s3      *gofakes3.GoFakeS3
 	next    http.Handler // of requests that have a key
-	room    Room
-	uploads *uploads
 }
 
 // New makes a gateway to buckets. Their connection is the gateway's alone, as objects may be large: of each that is written, 4 MiB are on their way to the store.
 func New(keys *Keys, room Room, log *slog.Logger) *Gateway {
 	b := &backend{stores: keys.Stores, uploads: uploads{of: map[bucket]map[gofakes3.UploadID]upload{}}}
-	g := &Gateway{keys: keys, stores: keys.Stores, room: room, log: log, uploads: &b.uploads}
+	g := &Gateway{keys: keys, room: room, log: log, backend: b}
 	g.s3 = gofakes3.New(b, gofakes3.WithLogger(logger{log}), gofakes3.WithoutVersioning(), gofakes3.WithUploadOwner(func(ctx context.Context) string { return from(ctx).owner }))
 	g.next = g.s3.Server()
 	return g
@@ -72,6 +72,15 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // bucket is that of the key that a request is signed with.
 type bucket struct{ name, owner, made string }
+
+// open opens it. One that was made anew since, or is another owner's, is NotFound.
+func (b bucket) open(ctx context.Context, stores *storage.ObjectStores) (*storage.Objects, error) {
+	o, err := stores.Objects(ctx, b.name, b.owner)
+	if err == nil && o.Made != b.made {
+		err = providers.Errorf(providers.NotFound, "the bucket %s was made anew", b.name)
+	}
+	return o, err
+}
 
 type bucketKey struct{}
 

@@ -48,11 +48,6 @@ func (k *Keys) Give(ctx context.Context, bucket, release, owner string, fence ui
 	if !form.MatchString(keyID(bucket, release)) {
 		return Key{}, providers.Errorf(providers.Invalid, "%q and %q are no names of a bucket and a release", bucket, release)
 	}
-	key := Key{ID: keyID(bucket, release), Secret: rand.Text() + rand.Text()}
-	sealed, err := k.Seal.Seal(secret.Credentials{User: key.ID, Password: key.Secret}, owner, release)
-	if err != nil {
-		return Key{}, providers.Errorf(providers.Internal, "cannot seal a key: %v", err)
-	}
 	row, err := k.change(ctx, bucket, func(row Row) (Row, bool, error) {
 		o, err := k.Stores.Objects(ctx, bucket, owner)
 		if providers.IsNotFound(err) {
@@ -75,7 +70,10 @@ func (k *Keys) Give(ctx context.Context, bucket, release, owner string, fence ui
 			keys = map[string]string{}
 		}
 		if keys[release] == "" {
-			keys[release] = sealed
+			c := secret.Credentials{User: keyID(bucket, release), Password: rand.Text() + rand.Text()}
+			if keys[release], err = k.Seal.Seal(c, owner, release); err != nil {
+				return row, false, providers.Errorf(providers.Internal, "cannot seal a key: %v", err)
+			}
 		}
 		row.Keys, row.Fence = keys, fence
 		return row, true, nil

@@ -153,7 +153,7 @@ func (b *backend) CompleteMultipartUpload(ctx context.Context, bucket, key strin
 		return "", "", err
 	}
 	b.uploads.end(from(ctx), id)
-	_ = b.removed(ctx, o, id) // the object is there; what stays of its parts is removed by Tidy
+	_ = removed(ctx, o, id) // the object is there; what stays of its parts is removed by Tidy
 	return "", quoted(md5Of(i)), nil
 }
 
@@ -163,16 +163,16 @@ func (b *backend) AbortMultipartUpload(ctx context.Context, bucket, _ string, id
 	if err != nil {
 		return err
 	}
-	return b.removed(ctx, o, id)
+	if err := removed(ctx, o, id); err != nil {
+		return told(err)
+	}
+	b.uploads.end(from(ctx), id)
+	return nil
 }
 
-// removed removes the parts of an upload, which is none any more.
-func (b *backend) removed(ctx context.Context, o *storage.Objects, id gofakes3.UploadID) error {
-	err := remove(ctx, o, func(i *jetstream.ObjectInfo) bool { return strings.HasPrefix(i.Name, storage.Uploads+string(id)+"/") })
-	if err == nil {
-		b.uploads.end(from(ctx), id)
-	}
-	return told(err)
+// removed removes the parts of an upload.
+func removed(ctx context.Context, o *storage.Objects, id gofakes3.UploadID) error {
+	return remove(ctx, o, func(i *jetstream.ObjectInfo) bool { return strings.HasPrefix(i.Name, storage.Uploads+string(id)+"/") })
 }
 
 // remove removes what is to go of the objects of uploads.
@@ -205,8 +205,8 @@ func (g *Gateway) Tidy(ctx context.Context) error {
 			continue
 		}
 		of := bucket{e.Key, e.Value.Owner, e.Value.Made}
-		o, err := g.stores.Objects(ctx, of.name, of.owner)
-		if providers.IsNotFound(err) || err == nil && o.Made != of.made {
+		o, err := of.open(ctx, g.backend.stores)
+		if providers.IsNotFound(err) {
 			continue
 		}
 		there[of] = true
@@ -216,7 +216,7 @@ func (g *Gateway) Tidy(ctx context.Context) error {
 		}
 		errs = append(errs, err)
 	}
-	g.uploads.forget(func(of bucket) bool { return !there[of] }, func(of bucket, key string, id gofakes3.UploadID) {
+	g.backend.uploads.forget(func(of bucket) bool { return !there[of] }, func(of bucket, key string, id gofakes3.UploadID) {
 		_ = g.s3.ForgetMultipartUpload(with(ctx, of), of.name, key, id) // which may have ended meanwhile
 	})
 	return errors.Join(errs...)
