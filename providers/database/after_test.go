@@ -299,11 +299,7 @@ func TestARollbackOfASwitchThatWasToldLosesNothing(t *testing.T) {
 	for tenant, kept := range map[string]bool{"keep": true, "discard": false} {
 		t.Run(tenant, func(t *testing.T) {
 			t.Parallel()
-			s := setup(t, tenant)
-			s.p.Told = refusesOwn
-			s.command("request", `{}`)
-			require.Equal(t, machine.Failed, s.e.State)
-			s.twice = true
+			s := untold(t, tenant, `{}`)
 			require.NoError(t, exec(t, s.p.Server.Address("tenant_"+tenant, ""), fmt.Sprintf(`insert into public.settings values (%s, 'since', 'x')`, pg.Literal(tenant))))
 
 			s.command("rollback", `{}`)
@@ -453,6 +449,17 @@ func TestASessionThatBeginsKeepsItsSlot(t *testing.T) {
 	_, err = s.p.Sweep(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "0", databasetest.Ask(t, s.p.Source, slots, name))
+}
+
+// untold is a session that has failed after its switch, as nobody has acknowledged that, and whose undo is performed twice.
+func untold(t *testing.T, tenant, body string) *session {
+	t.Helper()
+	s := setup(t, tenant)
+	s.p.Told = refusesOwn
+	s.command("request", body)
+	require.Equal(t, machine.Failed, s.e.State)
+	s.twice = true
+	return s
 }
 
 // refusesOwn is when nobody acknowledges that a tenant is in its own database.

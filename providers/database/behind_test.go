@@ -47,11 +47,7 @@ func TestARollbackOfTheRoutingNamesWhatIsLeftBehind(t *testing.T) {
 	for tenant, named := range map[string][]string{"more": leftBehind, "same": nil} {
 		t.Run(tenant, func(t *testing.T) {
 			t.Parallel()
-			s := setup(t, tenant)
-			s.p.Told = refusesOwn
-			s.command("request", `{}`)
-			require.Equal(t, machine.Failed, s.e.State)
-			s.twice = true
+			s := untold(t, tenant, `{}`)
 			if named != nil {
 				databasetest.Exec(t, s.p.Server.Address("tenant_"+tenant, ""), beyond)
 			}

@@ -167,11 +167,7 @@ func TestAnUndoGoesOnWithoutItsTarget(t *testing.T) {
 	for tenant, closed := range map[string]bool{"closed": true, "unreached": false} {
 		t.Run(tenant, func(t *testing.T) {
 			t.Parallel()
-			s := setup(t, tenant)
-			s.p.Told = refusesOwn
-			s.command("request", `{}`)
-			require.Equal(t, machine.Failed, s.e.State)
-			s.twice = true
+			s := untold(t, tenant, `{}`)
 			if closed { // what an undo that was interrupted leaves
 				databasetest.Exec(t, s.p.Source, `insert into instar.settled select enterprise_id, session from instar.attempt`)
 				databasetest.Exec(t, s.p.Source, `delete from public.tenant_runtime`)

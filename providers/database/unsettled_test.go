@@ -102,11 +102,7 @@ func TestWhatWasSettledOnceIsNotSettledInALifeThatWasSwitchedByHand(t *testing.T
 // A switch that has failed may have led the tenant to its database all the same.
 func TestAFailedSwitchThatWasTakenBackByHandIsNotTakenForSettled(t *testing.T) {
 	t.Parallel()
-	s := setup(t, "half")
-	s.p.Told = refusesOwn
-	s.command("request", `{}`)
-	require.Equal(t, machine.Failed, s.e.State)
-	s.twice = true
+	s := untold(t, "half", `{}`)
 	databasetest.Exec(t, s.p.Source, `delete from public.tenant_runtime where enterprise_id = 'half'`)
 	s.command("rollback", `{}`)
 	require.Equal(t, machine.RollbackStuck, s.e.Data.(*machine.Data).Phase, s.e.State)
