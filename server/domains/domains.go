@@ -107,11 +107,11 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	})
 	front := px.Server()
 	front.TLSConfig = certs.TLS()
-	Serve(ctx, h, limits.Listen(secure, held.secure, nil), t.synced, "the proxy for domains", front)
+	Serve(ctx, h, limits.Listen(secure, held.secure, nil), t.synced, "the proxy for domains", front, drain)
 	if clear != nil {
 		challenges := px.Server()
 		challenges.Handler = certs.Challenges(toHTTPS(px.Serves))
-		Serve(ctx, h, limits.Listen(clear, held.clear, nil), t.synced, "the listener for challenges", challenges)
+		Serve(ctx, h, limits.Listen(clear, held.clear, nil), t.synced, "the listener for challenges", challenges, drain)
 	}
 	h.Role(ctx, Role, func(ctx context.Context) error {
 		for ctx.Err() == nil {

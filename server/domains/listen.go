@@ -82,8 +82,9 @@ func (p *pools) admit(address, host string) (leave func(), err error) {
 	return func() { site(); client() }, nil
 }
 
-// Serve serves from when known is closed, at once where it is nil, until the server stops. Its requests end then, or after the time to drain.
-func Serve(ctx context.Context, h *server.Host, l net.Listener, known <-chan struct{}, what string, s *http.Server) {
+// Serve serves from when known is closed, at once where it is nil, until the server stops. Its requests end then, or after the time to drain: servers drain one after the
+// other, and the rest of the server stops in what they leave of its time.
+func Serve(ctx context.Context, h *server.Host, l net.Listener, known <-chan struct{}, what string, s *http.Server, drain time.Duration) {
 	s.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
 	h.Go(ctx, what, func(ctx context.Context) error {
 		if known != nil {

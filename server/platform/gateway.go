@@ -33,6 +33,9 @@ var (
 	connections = limits.Bound{All: 1024}
 )
 
+// drain is how long requests of clients of S3 go on when the server stops: they try again, those of the proxy may not.
+const drain = 3 * time.Second
+
 // handed are the keys of the gateway to the buckets of an installation, and where releases reach it; nowhere where it is not served.
 type handed struct {
 	keys             *gateway.Keys
@@ -136,7 +139,7 @@ func serveGateway(ctx context.Context, h *server.Host, g http.Handler) (string, 
 		scheme, s.Protocols = "https", &http.Protocols{}
 		s.Protocols.SetHTTP1(true) // each request has a connection, and so deadlines of its own
 	}
-	front.Serve(ctx, h, limits.Listen(l, limits.NewPool("storage-connections", connections), nil), nil, "the gateway to buckets", s)
+	front.Serve(ctx, h, limits.Listen(l, limits.NewPool("storage-connections", connections), nil), nil, "the gateway to buckets", s, drain)
 	if endpoint == config.DefaultStore {
 		host, _, _ := net.SplitHostPort(listen) // was checked; a certificate may have it
 		_, port, err := net.SplitHostPort(l.Addr().String())

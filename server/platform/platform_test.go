@@ -3,8 +3,10 @@
 package platform_test
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -248,11 +250,19 @@ func (w *world) jetStream() jetstream.JetStream {
 	return js
 }
 
-// What it serves ends when it is told to stop.
+// What it serves ends when it is told to stop, also a request of which nobody sends the rest.
 func TestTheServerStops(t *testing.T) {
 	t.Parallel()
 	w := setup(t, "21900-21999")
 	w.Start()
+	c, err := net.Dial("tcp", w.Config.Platform.Storage.Listen)
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = io.WriteString(c, "PUT /tenant-acme/x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+	require.NoError(t, err)
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusForbidden, answer.StatusCode)
 	w.Stop()
 }
 
